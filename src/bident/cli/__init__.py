@@ -1,0 +1,5 @@
+"""The ``bident`` command."""
+
+
+def main() -> None:
+    """Run the command line."""

@@ -1,0 +1,48 @@
+"""Every error Bident raises on purpose.
+
+    Exception
+    └── ServeError              carries one of Triton's eight codes; a door turns it into a status
+        └── ConfigError         a model's declaration or files are wrong (always INVALID_ARG)
+
+A ``ServeError`` is an answer, not an accident: its message keeps the fragment that Triton's clients
+match on and then says what to change. The code is protocol-neutral; each door owns one table that
+turns it into its own status (``doors/http/status.py``).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Code(Enum):
+    """Triton's error codes (``TRITONSERVER_Error_Code`` of the in-process API)."""
+
+    UNKNOWN = "unknown"
+    INTERNAL = "internal"
+    NOT_FOUND = "not_found"
+    INVALID_ARG = "invalid_arg"
+    UNAVAILABLE = "unavailable"
+    UNSUPPORTED = "unsupported"
+    ALREADY_EXISTS = "already_exists"
+    CANCELLED = "cancelled"
+
+
+class ServeError(Exception):
+    """A failure with a code and a message meant for the person who sent the request."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class ConfigError(ServeError):
+    """A model folder that cannot be served as it stands: what, where, and the cure."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+def invalid_arg(message: str) -> ServeError:
+    """The client's mistake: the commonest error, hence the short spelling."""
+    return ServeError(Code.INVALID_ARG, message)

@@ -1,0 +1,94 @@
+"""Tensor bytes: how the elements of a tensor lie in a request's or answer's binary part.
+
+Fixed-size datatypes are row-major and little-endian. A BYTES element is a little-endian uint32
+length followed by that many bytes (Triton's *binary tensor data* extension).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bident.errors import invalid_arg
+from bident.wire.datatypes import BOOL, BYTES, DataType
+
+_LENGTH = struct.Struct("<I")
+
+
+def pack(array: NDArray[Any], datatype: DataType) -> bytes | memoryview:
+    """The binary form of ``array``; a view on it wherever it already lies right in memory."""
+    if datatype is BYTES:
+        return _pack_bytes(array)
+    if array.dtype != datatype.numpy:
+        array = array.astype(datatype.numpy)
+    contiguous = np.ascontiguousarray(array)
+    if contiguous.size == 0:
+        return b""
+    return contiguous.reshape(-1).view(np.uint8).data
+
+
+def unpack(name: str, datatype: DataType, shape: tuple[int, ...], count: int, raw: bytes | memoryview) -> NDArray[Any]:
+    """The tensor that ``raw`` holds, of ``shape`` (``count`` elements), as a view where possible.
+
+    Raises INVALID_ARG naming the input ``name`` when ``raw`` is not exactly that tensor.
+    """
+    if datatype is BYTES:
+        return _unpack_bytes(name, count, raw).reshape(shape)
+    expected = count * datatype.size
+    if len(raw) != expected:
+        raise invalid_arg(
+            f"input byte size mismatch for input '{name}'. Expected {expected}, got {len(raw)}: "
+            f"shape {list(shape)} of {datatype.name} takes {datatype.size} bytes an element"
+        )
+    if datatype is BOOL:
+        # Any byte but 0 is true; numpy must never see a bool that is neither 0 nor 1.
+        truth: NDArray[Any] = np.frombuffer(raw, np.uint8) != 0
+        return truth.reshape(shape)
+    elements: NDArray[Any] = np.frombuffer(raw, datatype.numpy)
+    return elements.reshape(shape)
+
+
+def _pack_bytes(array: NDArray[Any]) -> bytes:
+    parts: list[bytes] = []
+    for element in array.reshape(-1).tolist():
+        item = element if isinstance(element, bytes) else str(element).encode()
+        parts.append(_LENGTH.pack(len(item)))
+        parts.append(item)
+    return b"".join(parts)
+
+
+def _unpack_bytes(name: str, count: int, raw: bytes | memoryview) -> NDArray[Any]:
+    data = bytes(raw)
+    size = len(data)
+    # Each element takes at least its four length bytes, so a lying count cannot make us allocate.
+    if count * _LENGTH.size > size:
+        raise invalid_arg(
+            f"expected {count} string elements for inference input '{name}', but its {size} bytes "
+            f"cannot hold that many (each starts with a 4-byte little-endian length)"
+        )
+    elements = np.empty(count, dtype=object)
+    at = 0
+    for index in range(count):
+        start = at + _LENGTH.size
+        if start > size:
+            raise invalid_arg(
+                f"incomplete string length indicator for inference input '{name}': element {index} of {count} "
+                f"starts at byte {at}, and the data ends at byte {size}"
+            )
+        (length,) = _LENGTH.unpack_from(data, at)
+        at = start + length
+        if at > size:
+            raise invalid_arg(
+                f"incomplete string data for inference input '{name}': element {index} declares {length} bytes, "
+                f"{size - start} are left (the length is a little-endian uint32 that counts bytes)"
+            )
+        elements[index] = data[start:at]
+    if at != size:
+        raise invalid_arg(
+            f"unexpected number of string elements for inference input '{name}': expecting {count}, "
+            f"and {size - at} bytes are left after them"
+        )
+    return elements
