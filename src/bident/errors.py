@@ -2,7 +2,8 @@
 
     Exception
     └── ServeError              carries one of Triton's eight codes; a door turns it into a status
-        └── ConfigError         a model's declaration or files are wrong (always INVALID_ARG)
+        ├── ConfigError         a model's declaration or files are wrong (always INVALID_ARG)
+        └── SettingsError       a flag, environment variable or bident.toml entry is wrong (always INVALID_ARG)
 
 A ``ServeError`` is an answer, not an accident: its message keeps the fragment that Triton's clients
 match on and then says what to change. The code is protocol-neutral; each door owns one table that
@@ -38,6 +39,13 @@ class ServeError(Exception):
 
 class ConfigError(ServeError):
     """A model folder that cannot be served as it stands: what, where, and the cure."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+class SettingsError(ServeError):
+    """A server setting that cannot be used: which one, where it came from, and what would do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bident.errors import ConfigError
 from bident.model.proto import ModelConfigProto, pb
 from bident.wire.datatypes import BY_CONFIG_NAME, DataType
 
@@ -115,9 +116,15 @@ class ModelConfig:
 
 
 def _tensor(tensor: Any) -> TensorSpec:
+    word = pb.DataType.DESCRIPTOR.values_by_number.get(tensor.data_type)
+    datatype = BY_CONFIG_NAME.get(word.name) if word is not None else None
+    if datatype is None:
+        raise ConfigError(
+            f"tensor '{tensor.name}' has no data_type; set one of {', '.join(BY_CONFIG_NAME)} in config.pbtxt"
+        )
     return TensorSpec(
         name=tensor.name,
-        datatype=BY_CONFIG_NAME[pb.DataType.Name(tensor.data_type)],
+        datatype=datatype,
         dims=tuple(tensor.dims),
         reshape=tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
         optional=getattr(tensor, "optional", False),

@@ -37,26 +37,21 @@ class InferRequest:
 
     ``reply`` is called on the event loop: exactly once for ordinary models, any number of times for
     decoupled ones, the last time with ``final`` set. ``outputs`` names what the client wants to
-    have (None: everything). ``timeout_us`` and ``priority`` are 0 where the client set none.
+    have (None: everything). ``timeout_us`` and ``priority`` are 0 where the client set none. The
+    engine sets ``batch_size`` (rows), ``signature`` (requests may share a batch when it is equal)
+    and the clocks (monotonic nanoseconds); a door sets ``cancelled`` when the client has gone.
     """
 
-    __slots__ = (
-        "batch_size",
-        "cancelled",
-        "deadline_ns",
-        "id",
-        "inputs",
-        "lease",
-        "model_name",
-        "model_version",
-        "outputs",
-        "parameters",
-        "priority",
-        "queued_ns",
-        "received_ns",
-        "reply",
-        "timeout_us",
-    )
+    # Defaults live on the class: one is made per request, and most never differ from them.
+    outputs: list[str] | None = None
+    parameters: dict[str, Any] | None = None
+    priority: int = 0
+    timeout_us: int = 0
+    batch_size: int = 1
+    signature: object = None
+    queued_ns: int = 0
+    deadline_ns: int = 0
+    cancelled: bool = False
 
     def __init__(
         self,
@@ -64,8 +59,6 @@ class InferRequest:
         model_version: str,
         request_id: str,
         inputs: dict[str, InferInput],
-        outputs: list[str] | None,
-        parameters: dict[str, Any] | None,
         reply: Callable[[InferResponse], None],
         received_ns: int,
     ) -> None:
@@ -73,42 +66,31 @@ class InferRequest:
         self.model_version = model_version
         self.id = request_id
         self.inputs = inputs
-        self.outputs = outputs
-        self.parameters = parameters
         self.reply = reply
         self.received_ns = received_ns
-        self.queued_ns = 0
-        self.priority = 0
-        self.timeout_us = 0
-        self.deadline_ns = 0
-        self.batch_size = 1
-        self.cancelled = False
-        self.lease: Any = None
 
 
 class Column:
-    """One output tensor of a whole executed batch, shared by the answers that are slices of it."""
+    """One output tensor of a whole executed batch, shared by the answers that are slices of it.
 
-    __slots__ = ("_values", "array", "datatype", "name")
+    ``rendered`` is a door's own form of the whole column, kept here so that it is made once however
+    many answers slice it.
+    """
+
+    __slots__ = ("array", "datatype", "name", "rendered")
 
     def __init__(self, name: str, datatype: DataType, array: NDArray[Any]) -> None:
         self.name = name
         self.datatype = datatype
         self.array = array
-        self._values: list[Any] | None = None
-
-    def values(self) -> list[Any]:
-        """The elements as a flat Python list, converted once however many answers slice it."""
-        if self._values is None:
-            self._values = self.array.reshape(-1).tolist()
-        return self._values
+        self.rendered: Any = None
 
 
 class InferOutput:
     """One output tensor of one answer: rows ``start`` to ``stop`` of a batch's column.
 
-    ``column.array``'s first axis is the batch axis when ``stop`` is not -1; otherwise the column is
-    the whole tensor.
+    The first axis of ``column.array`` is the batch axis when ``stop`` is not -1; otherwise the
+    column is the whole tensor.
     """
 
     __slots__ = ("column", "shape", "start", "stop")
@@ -137,14 +119,6 @@ class InferOutput:
         if self.stop == -1:
             return self.column.array
         return self.column.array[self.start : self.stop]
-
-    def values(self) -> list[Any]:
-        """This answer's elements, flat and row-major, as Python values (``bytes`` for BYTES)."""
-        if self.stop == -1:
-            return self.column.values()
-        rows = len(self.column.array)
-        stride = self.column.array.size // rows if rows else 0
-        return self.column.values()[self.start * stride : self.stop * stride]
 
 
 class InferResponse:

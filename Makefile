@@ -1,0 +1,67 @@
+# The verbs of this repository. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+REPOSITORY := model_repository
+TRITON := .venvs/triton
+
+.DEFAULT_GOAL := help
+.PHONY: help venv dev up down check test bench lock triton
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/zoo.stamp ## Install, build the sample models, start the server, ask each model one question
+	@$(BIN)/bident zoo build --all --into $(REPOSITORY)
+	@$(BIN)/bident up --repo $(REPOSITORY)
+	@$(BIN)/bident zoo check --into $(REPOSITORY)
+	@$(BIN)/bident status
+
+down: ## Stop the server that `make up` started
+	@test ! -x $(BIN)/bident || $(BIN)/bident down
+
+check: dev ## Everything before a commit: format, lint, types, import rules, unit and meta tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/unit tests/meta
+
+test: dev ## The whole test suite
+	$(BIN)/pytest
+
+bench: dev ## Measure against the peers, in the same run
+	$(BIN)/python -m benchmarks.run
+
+venv: $(VENV)/zoo.stamp ## Make .venv with what the sample models need
+
+dev: $(VENV)/dev.stamp ## Make .venv with the tools for development too
+
+lock: dev ## Resolve the dependencies anew into requirements/*.lock
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKING) --upgrade --output-file requirements/dev.lock
+	$(BIN)/uv pip compile pyproject.toml --extra zoo --constraint requirements/dev.lock $(LOCKING) \
+		--output-file requirements/zoo.lock
+
+LOCKING := --universal --python-version 3.10 --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command 'make lock' --no-annotate --quiet
+
+triton: $(TRITON)/triton.stamp ## Make .venvs/triton: a real Triton, the judge of fidelity and a peer in benchmarks
+
+# Stamps: what was installed is as old as the stamp, what should be installed as old as the lock file.
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "Bident needs Python 3.10 or newer; name one with: make up PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/%.stamp: requirements/%.lock pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(TRITON)/triton.stamp:
+	$(PYTHON) -m venv $(TRITON)
+	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0
+	@touch $@

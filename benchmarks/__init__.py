@@ -1,0 +1,1 @@
+"""Measures Bident against its peers in the same run: ``python -m benchmarks.run`` (``make bench``)."""

@@ -1,0 +1,27 @@
+"""What a server's processes hold in memory."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def resident_megabytes(pid: int) -> float:
+    """Resident set size of process ``pid`` and all its descendants, in MB (10^6 bytes)."""
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=True)
+    return total_kilobytes(listing.stdout, pid) * 1024 / 1e6
+
+
+def total_kilobytes(listing: str, pid: int) -> int:
+    """Sum the third column of ``ps`` lines "pid ppid rss" over ``pid`` and its descendants."""
+    children: dict[int, list[int]] = {}
+    resident: dict[int, int] = {}
+    for line in listing.splitlines():
+        process, parent, kilobytes = map(int, line.split())
+        children.setdefault(parent, []).append(process)
+        resident[process] = kilobytes
+    family, total = [pid], 0
+    while family:
+        member = family.pop()
+        total += resident.get(member, 0)
+        family += children.get(member, [])
+    return total

@@ -1,0 +1,214 @@
+"""The composition root: settings in, running server out. Start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+from bident import __version__
+from bident.backends.discovery import Backends
+from bident.doors.http.server import HttpServer, Limits
+from bident.doors.http.v2 import V2
+from bident.doors.metrics import MetricsPage
+from bident.engine.engine import ControlMode, Engine
+from bident.engine.lifecycle import Lifecycle
+from bident.engine.loader import Loader
+from bident.errors import ServeError
+from bident.model.repository import Repository
+from bident.observe import log
+from bident.settings import TensorSettings
+from bident.sockets import Listening, bind_all
+
+logger = logging.getLogger("bident.server")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_tensor(settings: TensorSettings) -> int:
+    """Serve tensors until a signal comes; the process's exit code.
+
+    0 after a graceful stop; 1 when a port or a model cannot be had, or the stop takes longer than
+    ``exit_timeout_secs``.
+    """
+    try:
+        log.configure(
+            verbose=settings.log_verbose,
+            info=settings.log_info,
+            warning=settings.log_warning,
+            error=settings.log_error,
+            style=settings.log_format,
+            path=settings.log_file,
+        )
+        for notice in settings.notices:
+            logger.warning(notice)
+        sockets = bind_all(_wanted_doors(settings))
+    except (OSError, ServeError) as error:
+        logger.error("%s", error)
+        return 1
+    overlays = Path(tempfile.mkdtemp(prefix="bident-overlays-"))
+    try:
+        return _run(TensorServer(settings, sockets, overlays).run())
+    finally:
+        shutil.rmtree(overlays, ignore_errors=True)
+
+
+def _run(main: asyncio.Future[int] | object) -> int:
+    """Run a coroutine on the fastest loop this platform has."""
+    try:
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    except ImportError:  # Windows
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(main)  # type: ignore[arg-type]
+    finally:
+        loop.close()
+
+
+def _wanted_doors(settings: TensorSettings) -> list[Listening]:
+    doors = []
+    if settings.allow_http:
+        doors.append(Listening("HTTPService", settings.http_address, settings.http_port, settings.reuse_http_port))
+    if settings.allow_metrics:
+        address = settings.metrics_address or settings.http_address
+        doors.append(Listening("Metrics Service", address, settings.metrics_port, settings.reuse_http_port))
+    return doors
+
+
+class TensorServer:
+    """One engine and its doors."""
+
+    def __init__(self, settings: TensorSettings, sockets: dict[str, socket.socket], overlays: Path) -> None:
+        """``sockets``: bound sockets by service name; ``overlays``: a folder for models that clients send."""
+        self._settings = settings
+        self._sockets = sockets
+        self._overlays = overlays
+        self._signalled = asyncio.Event()
+        self._servers: list[HttpServer] = []
+
+    async def run(self) -> int:
+        """Start, serve, stop."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            with contextlib.suppress(NotImplementedError):  # Windows: the default, KeyboardInterrupt, remains
+                loop.add_signal_handler(number, self._signal, number)
+        engine = self._build(loop)
+        await self._open_doors(engine)
+        failures = await self._load(engine)
+        if self._signalled.is_set():
+            return await self._stop(engine)
+        if failures and self._settings.exit_on_error:
+            logger.error("failed to load all models: %s", ", ".join(sorted(failures)))
+            logger.error("start with --exit-on-error=false to serve the others")
+            await self._stop(engine)
+            return 1
+        gc.collect()
+        gc.freeze()  # what is loaded now stays; the collector need not look at it again
+        poller = asyncio.ensure_future(self._poll(engine)) if self._settings.model_control_mode == "poll" else None
+        await self._signalled.wait()
+        if poller is not None:
+            poller.cancel()
+        return await self._stop(engine)
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> Engine:
+        settings = self._settings
+        repository = Repository(
+            list(settings.model_repository),
+            config_name=settings.model_config_name,
+            auto_complete=not settings.disable_auto_complete_config,
+        )
+        loader = Loader(
+            Backends(settings.backend_config),
+            auto_complete=not settings.disable_auto_complete_config,
+            retries=settings.model_load_retry_count,
+        )
+        lifecycle = Lifecycle(loader, loop, threads=settings.model_load_thread_count)
+        control = ControlMode(settings.model_control_mode, settings.repository_poll_secs)
+        return Engine(repository, lifecycle, control, self._overlays, strict=settings.strict_readiness)
+
+    async def _open_doors(self, engine: Engine) -> None:
+        settings = self._settings
+        limits = Limits(
+            head_bytes=settings.http_max_header_size,
+            json_bytes=settings.http_max_input_size,
+            connections=settings.http_max_connections,
+            read_seconds=settings.http_header_timeout_secs,
+            idle_seconds=settings.http_idle_timeout_secs,
+        )
+        v2 = V2(engine, name=settings.server_id, version=__version__, max_input_bytes=settings.http_max_input_size)
+        page = MetricsPage(engine, host=settings.allow_cpu_metrics)
+        routes = {"HTTPService": v2.routes(), "Metrics Service": page.routes()}
+        for service, bound in self._sockets.items():
+            server = HttpServer(routes[service], limits, service)
+            await server.start(bound)
+            self._servers.append(server)
+            address, port = bound.getsockname()[:2]
+            logger.info("Started %s at %s:%d", service, address, port)
+
+    async def _load(self, engine: Engine) -> dict[str, ServeError]:
+        settings = self._settings
+        names: list[str] | None = None
+        if settings.model_control_mode == "explicit" and settings.load_model != ("*",):
+            names = list(settings.load_model)
+        started = time.monotonic()
+        loading = asyncio.ensure_future(engine.start(names))
+        signalled = asyncio.ensure_future(self._signalled.wait())
+        await asyncio.wait({loading, signalled}, return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            loading.cancel()
+            return {}
+        signalled.cancel()
+        ready = len(engine.lifecycle.servables())
+        logger.info("%d model versions ready after %.2f s", ready, time.monotonic() - started)
+        return loading.result()
+
+    async def _poll(self, engine: Engine) -> None:
+        while True:
+            await asyncio.sleep(self._settings.repository_poll_secs)
+            try:
+                await engine.poll()
+            except Exception:
+                logger.exception("polling the model repository failed")
+
+    def _signal(self, number: int) -> None:
+        if self._signalled.is_set():
+            logger.warning("Signal (%d) received again: exiting at once", number)
+            raise SystemExit(1)
+        logger.info("Signal (%d) received.", number)
+        self._signalled.set()
+
+    async def _stop(self, engine: Engine) -> int:
+        """Refuse what is new, answer what is accepted, then close; 1 if that takes too long."""
+        engine.stop_accepting()
+        for server in self._servers:
+            server.is_draining = True
+        deadline = time.monotonic() + self._settings.exit_timeout_secs
+        last_said = 0.0
+        while (busy := engine.lifecycle.in_flight()) or any(server.owes_answers for server in self._servers):
+            now = time.monotonic()
+            if now > deadline:
+                logger.error("exit timeout: %d model versions still have in-flight inferences", sum(busy.values()))
+                break
+            if now - last_said > 1:
+                last_said = now
+                logger.info(
+                    "Timeout %d: Found %d model versions that have in-flight inferences",
+                    deadline - now,
+                    sum(busy.values()),
+                )
+            await asyncio.sleep(0.02)
+        late = bool(busy)
+        for server in self._servers:
+            await server.stop()
+        engine.lifecycle.close()
+        return 1 if late else 0

@@ -1,0 +1,183 @@
+"""The trees of a model as plain numpy arrays, checked, whatever library wrote them.
+
+Every node of every tree lies in one flat array; tree ``t`` owns the nodes ``offsets[t]:offsets[t + 1]``
+and its root is the first of them. A row goes left where ``row[feature] < threshold`` in float32, and
+where the feature is NaN it goes the node's default way. Libraries differ (LightGBM compares ``<=`` in
+float64); :func:`read_forest` turns each comparison into this one *exactly*: for every float32 value
+of the feature the answer is the original's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bident.backends.fil.treelite_library import TreeliteModel
+from bident.errors import ConfigError
+
+_NUMERICAL = 1
+_LESS, _LESS_OR_EQUAL = 2, 3  # treelite's comparison operators
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees and what happens to their sum.
+
+    ``values`` [nodes, 1] or [nodes, classes]: what a leaf adds, averaging already applied. A tree adds
+    to class ``tree_class[t]``, or to every class where that is -1. ``cover`` [nodes] is how much of
+    the training data passed each node, None where the file does not say. ``plain`` is False where a
+    node's test is not a comparison with a threshold (categories): then only ``values`` and the
+    shape of the trees can be relied upon.
+    """
+
+    features: int
+    classes: int
+    offsets: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    default_left: NDArray[np.bool_]
+    values: NDArray[np.float64]
+    tree_class: NDArray[np.int32]
+    cover: NDArray[np.float64] | None
+    base_scores: NDArray[np.float64]
+    postprocessor: str
+    sigmoid_alpha: float
+    ratio_c: float
+    plain: bool
+
+    @property
+    def trees(self) -> int:
+        """How many trees there are."""
+        return len(self.tree_class)
+
+    @property
+    def leaf(self) -> NDArray[np.bool_]:
+        """Which nodes are leaves, [nodes]."""
+        return self.left < 0
+
+
+def read_forest(model: TreeliteModel) -> Forest:
+    """Copy the trees out of ``model``. Raises ConfigError where they are not trees."""
+    count, classes = model.trees, model.classes
+    sizes = [int(model.tree(index, "num_nodes")[0]) for index in range(count)]
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+    tree_class = model.header("class_id").astype(np.int32)
+    if len(tree_class) != count or min(sizes, default=1) < 1:
+        raise ConfigError("the number of trees differs from the number declared")
+    if tree_class.max(initial=-1) >= classes:
+        raise ConfigError(f"a tree votes for class {tree_class.max()}, of {classes}")
+    left, right = _field(model, "cleft", offsets, np.int32), _field(model, "cright", offsets, np.int32)
+    feature = _field(model, "split_index", offsets, np.int32)
+    _check_trees(offsets, left, right, np.where(left < 0, 0, feature), model.features)
+    inner = left >= 0
+    operators = _field(model, "cmp", offsets, np.int8)
+    plain = bool((_field(model, "node_type", offsets, np.int8)[inner] == _NUMERICAL).all())
+    known = (operators == _LESS) | (operators == _LESS_OR_EQUAL)
+    plain = plain and bool(known[inner].all())
+    return Forest(
+        features=model.features,
+        classes=classes,
+        offsets=offsets,
+        feature=np.where(inner, feature, 0).astype(np.int32),
+        threshold=_strict_float32(_field(model, "threshold", offsets), operators == _LESS_OR_EQUAL),
+        left=left,
+        right=right,
+        default_left=_field(model, "default_left", offsets, np.bool_),
+        values=_leaf_values(model, offsets, tree_class),
+        tree_class=tree_class,
+        cover=_cover(model, offsets),
+        base_scores=_base_scores(model),
+        postprocessor=model.header("postprocessor").tobytes().decode(),
+        sigmoid_alpha=float(model.header("sigmoid_alpha")[0]),
+        ratio_c=float(model.header("ratio_c")[0]),
+        plain=plain,
+    )
+
+
+def _field(model: TreeliteModel, name: str, offsets: NDArray[np.int64], dtype: Any = None) -> NDArray[Any]:
+    parts = [model.tree(index, name) for index in range(len(offsets) - 1)]
+    if any(len(part) != size for part, size in zip(parts, np.diff(offsets), strict=True)):
+        raise ConfigError(f"'{name}' does not have one element per node")
+    joined = np.concatenate(parts) if parts else np.empty(0)
+    return joined if dtype is None else joined.astype(dtype, copy=False)
+
+
+def _check_trees(
+    offsets: NDArray[np.int64],
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    feature: NDArray[np.int32],
+    features: int,
+) -> None:
+    """Every node has both children or none, inside its tree; none is reached twice; features exist."""
+    sizes = np.repeat(np.diff(offsets), np.diff(offsets))
+    start = np.repeat(offsets[:-1], np.diff(offsets))
+    inner = left >= 0
+    if ((right >= 0) != inner).any() or (left >= sizes).any() or (right >= sizes).any():
+        raise ConfigError("a node's child does not exist")
+    if (feature < 0).any() or (feature >= features).any():
+        raise ConfigError(f"a node tests feature {feature.max()}, but rows have {features} features")
+    seen = np.zeros(len(left), np.bool_)
+    level = offsets[:-1]
+    while len(level):
+        twice = np.diff(np.sort(level)) == 0
+        if seen[level].any() or twice.any():
+            raise ConfigError("a node is reached in two ways")
+        seen[level] = True
+        parents = level[inner[level]]
+        level = np.concatenate([left[parents] + start[parents], right[parents] + start[parents]])
+
+
+def _strict_float32(threshold: NDArray[Any], or_equal: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """The float32 t' such that for every float32 x: ``x < t'`` is ``x < t``, or ``x <= t`` where ``or_equal``.
+
+    ``x < t`` is ``x < ceil(t)``, and ``x <= t`` is ``x < next(floor(t))``, in float32 steps.
+    """
+    with np.errstate(over="ignore"):
+        nearest = threshold.astype(np.float32)
+    up, down = np.float32(np.inf), np.float32(-np.inf)
+    exact = nearest.astype(np.float64)
+    ceiling = np.where(exact < threshold, np.nextafter(nearest, up), nearest)
+    floor = np.where(exact > threshold, np.nextafter(nearest, down), nearest)
+    return np.where(or_equal, np.nextafter(floor, up), ceiling).astype(np.float32)
+
+
+def _leaf_values(
+    model: TreeliteModel, offsets: NDArray[np.int64], tree_class: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    vectors = bool((tree_class < 0).any()) and model.classes > 1
+    values = np.zeros((int(offsets[-1]), model.classes if vectors else 1))
+    if vectors:
+        for index, start in enumerate(offsets[:-1]):
+            begin = model.tree(index, "leaf_vector_begin").astype(np.int64)
+            filled = np.flatnonzero(model.tree(index, "leaf_vector_end").astype(np.int64) > begin)
+            elements = model.tree(index, "leaf_vector")
+            where = begin[filled, None] + np.arange(model.classes)
+            if where.max(initial=0) >= max(1, len(elements)):
+                raise ConfigError("a leaf's values lie outside its tree")
+            values[start + filled] = elements[where]
+    else:
+        values[:, 0] = _field(model, "leaf_value", offsets, np.float64)
+    if model.header("average_tree_output")[0]:
+        voters = np.bincount(np.maximum(tree_class, 0), minlength=model.classes)[np.maximum(tree_class, 0)]
+        values /= np.repeat(voters, np.diff(offsets))[:, None]
+    return values
+
+
+def _cover(model: TreeliteModel, offsets: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Rows per node where the file counts them, else their summed weight, else None."""
+    for name in ("data_count", "sum_hess"):
+        present = [model.tree(index, f"{name}_present") for index in range(len(offsets) - 1)]
+        if present and all(len(flags) and bool(flags.all()) for flags in present):
+            return _field(model, name, offsets, np.float64)
+    return None
+
+
+def _base_scores(model: TreeliteModel) -> NDArray[np.float64]:
+    scores = model.header("base_scores").astype(np.float64)
+    return scores if len(scores) == model.classes else np.resize(scores, model.classes)

@@ -1,0 +1,40 @@
+"""What a model does with the sum of its trees, in numpy (GTIL's formulas, in float32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bident.backends.fil.forest import Forest
+
+Scores = NDArray[np.float32]
+
+
+def _softmax(margins: Scores, _: Forest) -> Scores:
+    powers: Scores = np.exp(margins - margins.max(axis=1, keepdims=True))
+    shares: Scores = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _sigmoid(margins: Scores, forest: Forest) -> Scores:
+    # exp overflows to inf below -88 / alpha, whose reciprocal is the right answer: 0.
+    with np.errstate(over="ignore"):
+        powers: Scores = np.exp(np.float32(-forest.sigmoid_alpha) * margins)
+    return np.reciprocal(np.float32(1) + powers)
+
+
+POSTPROCESSORS: dict[str, Callable[[Scores, Forest], Scores]] = {
+    "identity": lambda margins, _: margins,
+    "identity_multiclass": lambda margins, _: margins,
+    "sigmoid": _sigmoid,
+    "multiclass_ova": _sigmoid,
+    "softmax": _softmax,
+    "exponential": lambda margins, _: np.exp(margins),
+    "signed_square": lambda margins, _: margins * np.abs(margins),
+    "hinge": lambda margins, _: (margins > 0).astype(np.float32),
+    "logarithm_one_plus_exp": lambda margins, _: np.logaddexp(margins, np.float32(0)),
+    "exponential_standard_ratio": lambda margins, forest: np.exp2(margins * np.float32(-1 / forest.ratio_c)),
+}
+"""Treelite's name -> margins [N, classes] to scores of the same shape."""

@@ -1,0 +1,63 @@
+"""``bident add FILE``: from a model file to a model folder that a server can load."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bident.cli import screen
+from bident.cli.record import STATE_DIR, Record
+from bident.cli.target import Url, connect
+
+if TYPE_CHECKING:
+    from bident.cli.detect import ModelFile
+    from bident.model.config import ModelConfig
+
+
+def add(
+    file: Annotated[Path, typer.Argument(help="ONNX, XGBoost, LightGBM or treelite model file.", show_default=False)],
+    name: Annotated[str, typer.Option(help="Name of the model; the file's without it.", show_default=False)] = "",
+    repo: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
+    url: Url = None,
+) -> None:
+    """Put a model file into the repository, with a complete configuration that explains itself."""
+    from bident.cli.detect import detect
+    from bident.cli.newfolder import check_name, folder_name, write_folder
+
+    found = detect(file)
+    name = name or folder_name(file)
+    check_name(name)
+    config = write_folder(file, found, repo, name)
+    _show(found, config, repo / name)
+    _offer_to_load(name, url)
+
+
+def _show(found: ModelFile, config: ModelConfig, folder: Path) -> None:
+    screen.show(f"{found.what}: for the tensor engine, backend {found.backend}. Written to {screen.text(str(folder))}")
+    rows = screen.table("", "tensor", "datatype", "dims")
+    for direction, tensors in (("input", config.inputs), ("output", config.outputs)):
+        for tensor in tensors.values():
+            rows.add_row(direction, screen.text(tensor.name), tensor.datatype.name, screen.text(str(list(tensor.dims))))
+    screen.show(rows)
+
+
+def _offer_to_load(name: str, url: str | None) -> None:
+    """Say, or do, what makes the new model answer."""
+    client = connect(url)
+    if not client.live():
+        screen.show(f"Next: 'bident up', then 'bident show {name}'.")
+        return
+    record = Record.read(Path(STATE_DIR))
+    mode = record.control_mode if record and record.url == client.url else ""
+    if mode == "poll":
+        screen.show(f"The server will find it by itself; see 'bident ls', then 'bident show {name}'.")
+    elif mode == "none":
+        screen.show("Next: 'bident down' and 'bident up', since the server loads models only at its start.")
+    elif mode == "explicit" and sys.stdin.isatty() and typer.confirm("Load it now?", default=True):
+        client.load(name)
+        screen.show(f"Loaded; 'bident show {name}' tells how to ask it.")
+    else:
+        screen.show(f"Next: 'bident load {name}' (a server in explicit mode), then 'bident show {name}'.")

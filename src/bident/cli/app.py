@@ -1,0 +1,70 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bident import __version__
+from bident.cli import add, lifecycle, models, run
+from bident.cli.front import FrontPage
+
+app = typer.Typer(
+    cls=FrontPage,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+_SERVER = "Server"
+_MODELS = "Models"
+_REPOSITORY = "Model repository"
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bident {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """A local inference platform: models as Triton serves them, without Docker or a GPU."""
+
+
+app.command(rich_help_panel=_SERVER, context_settings=_PASSED_ON)(lifecycle.up)
+app.command(rich_help_panel=_SERVER)(lifecycle.down)
+app.command(rich_help_panel=_SERVER)(lifecycle.status)
+app.command(rich_help_panel=_SERVER)(lifecycle.logs)
+
+
+@app.command("serve", rich_help_panel=_SERVER, context_settings=_PASSED_ON, add_help_option=False)
+def _serve(context: typer.Context) -> None:
+    """Run the server in the foreground; takes tritonserver's flags."""
+    from bident.cli.serve import serve
+
+    raise typer.Exit(serve(context.args))
+
+
+app.command("run", rich_help_panel=_MODELS)(run.run)
+app.command("ls", rich_help_panel=_MODELS)(models.ls)
+app.command("ps", rich_help_panel=_MODELS)(models.ps)
+app.command(rich_help_panel=_MODELS)(models.show)
+app.command(rich_help_panel=_MODELS)(models.load)
+app.command(rich_help_panel=_MODELS)(models.unload)
+app.command("add", rich_help_panel=_REPOSITORY)(add.add)
+
+
+@app.command("zoo", rich_help_panel=_REPOSITORY, context_settings=_PASSED_ON, add_help_option=False)
+def _zoo(context: typer.Context) -> None:
+    """Build the sample models and check their answers."""
+    # Not mounted as a sub-tree: its recipes import numpy, which no other command should wait for.
+    from bident.cli import zoo
+
+    zoo.app(context.args, prog_name="bident zoo")

@@ -1,0 +1,221 @@
+"""``bident ls``, ``ps``, ``show``, ``load`` and ``unload``: what a server holds, and changing that."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bident.cli import screen
+from bident.cli.target import Json, Url, connect, metrics_url
+from bident.errors import Code, ServeError
+
+if TYPE_CHECKING:
+    from bident.cli.card import ModelCard
+    from bident.client import Client
+
+Model = Annotated[str, typer.Argument(help="Name of the model.", show_default=False)]
+_COLOURS = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
+_LARGEST_EXAMPLE = 64
+"""Elements of an input that are still written out in an example request."""
+
+
+def ls(url: Url = None, as_json: Json = False) -> None:
+    """List the models of the repository: loaded, failed, or just there."""
+    from bident.cli import card
+
+    client = connect(url)
+    entries = client.index()
+    if as_json:
+        screen.show_json(entries)
+        return
+    if not entries:
+        screen.show("The repository is empty; fill it with 'bident zoo build iris_sklearn' or 'bident add FILE'.")
+        return
+    configs = {entry["name"]: _config(client, entry) for entry in entries}
+    rows = screen.table("model", ">version", "state", "backend", "batching", "remarks")
+    for entry in entries:
+        config = configs[entry["name"]]
+        state = entry.get("state") or "not loaded"
+        remark = entry.get("reason") or ("synthetic weights" if card.synthetic(config) else "")
+        rows.add_row(
+            screen.text(entry["name"]),
+            entry.get("version", ""),
+            f"[{_COLOURS.get(state, 'dim')}]{state}[/]",
+            config.get("backend", "") or config.get("platform", ""),
+            card.batching(config) if config else "",
+            screen.text(remark),
+        )
+    screen.show(rows)
+
+
+def _config(client: Client, entry: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a loaded model; nothing for others, which no server describes."""
+    if entry.get("state") != "READY":
+        return {}
+    try:
+        return client.config(entry["name"])
+    except ServeError:
+        # Unloaded between the two questions.
+        return {}
+
+
+def ps(url: Url = None, as_json: Json = False) -> None:
+    """List the loaded models with what they did: requests, batches, time in queue and in the model."""
+    client = connect(url)
+    stats = client.stats()
+    if as_json:
+        screen.show_json(stats)
+        return
+    if not stats:
+        screen.show("No model is loaded; 'bident ls' lists what the repository holds.")
+        return
+    waiting = _pending(client)
+    rows = screen.table(
+        "model",
+        ">version",
+        ">requests",
+        ">failed",
+        ">rows/run",
+        ">mean ms",
+        ">queue",
+        ">compute",
+        ">pending",
+        "last used",
+    )
+    for model in stats:
+        parts = model["inference_stats"]
+        requests, runs = parts["success"]["count"], model["execution_count"]
+        compute = sum(parts[part]["ns"] for part in ("compute_input", "compute_infer", "compute_output"))
+        rows.add_row(
+            screen.text(model["name"]),
+            model["version"],
+            str(requests),
+            str(parts["fail"]["count"]),
+            f"{model['inference_count'] / runs:.1f}" if runs else "",
+            _mean_ms(parts["success"]["ns"], requests),
+            _mean_ms(parts["queue"]["ns"], requests),
+            _mean_ms(compute, requests),
+            waiting.get((model["name"], model["version"]), ""),
+            _ago(model["last_inference"]),
+        )
+    screen.show(rows)
+
+
+def _mean_ms(nanoseconds: int, count: int) -> str:
+    return f"{nanoseconds / count / 1e6:.3f}" if count else ""
+
+
+def _ago(milliseconds: int) -> str:
+    if not milliseconds:
+        return "never"
+    seconds = max(0, int(time.time() - milliseconds / 1000))
+    if seconds < 60:
+        return f"{seconds} s ago"
+    return f"{seconds // 60} min ago" if seconds < 3600 else f"{seconds // 3600} h ago"
+
+
+def _pending(client: Client) -> dict[tuple[str, str], str]:
+    """Requests waiting, by model and version, from the metrics door; nothing where that is closed."""
+    import re
+
+    from bident.client import Client
+
+    try:
+        page = Client(metrics_url(client), timeout=2.0).exchange("GET", "/metrics").body.decode(errors="replace")
+    except ServeError:
+        return {}
+    found = {}
+    for labels, value in re.findall(r"^nv_inference_pending_request_count\{(.*)\} (\S+)$", page, re.MULTILINE):
+        pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found[pairs.get("model", ""), pairs.get("version", "")] = f"{float(value):.0f}"
+    return found
+
+
+def show(model: Model, url: Url = None, as_json: Json = False) -> None:
+    """Show a model: inputs, outputs, configuration, and a request to try."""
+    from bident.cli.card import ModelCard
+
+    client = connect(url)
+    if as_json:
+        screen.show_json({"metadata": client.metadata(model), "config": client.config(model)})
+        return
+    described = ModelCard.fetch(client, model)
+    screen.show(
+        f"[bold]{screen.text(described.name)}[/bold]  version {', '.join(described.versions)}, "
+        f"backend {described.backend}, batching {described.batching}"
+    )
+    if described.synthetic:
+        screen.show(f"[yellow]Synthetic weights: its answers mean nothing.[/yellow] {screen.text(described.synthetic)}")
+    rows = screen.table("", "tensor", "datatype", "shape", "remarks")
+    for direction, tensors in (("input", described.inputs), ("output", described.outputs)):
+        for tensor in tensors.values():
+            remark = "optional" if tensor.optional else "has labels" if tensor.labelled else ""
+            rows.add_row(
+                direction, screen.text(tensor.name), tensor.datatype, screen.text(str(list(tensor.shape))), remark
+            )
+    screen.show(rows)
+    _show_parameters(described)
+    print(f"Try:\n{example(client.url, described)}")
+
+
+def _show_parameters(described: ModelCard) -> None:
+    names = sorted(described.config.get("parameters", {}))
+    if not names:
+        return
+    rows = screen.table("parameter", "value")
+    for name in names:
+        rows.add_row(screen.text(name), screen.text(described.parameter(name)))
+    screen.show(rows)
+
+
+def example(url: str, described: ModelCard) -> str:
+    """A command that asks the model something: curl with zeros, or ``bident run`` when that gets too long."""
+    from bident.client import model_path
+
+    inputs = []
+    for tensor in described.inputs.values():
+        if tensor.optional:
+            continue
+        shape = [max(dim, 1) for dim in tensor.shape]
+        if math.prod(shape) > _LARGEST_EXAMPLE:
+            return f"  bident run {described.name} FILE    (image, csv, npz or json)"
+        zero: Any = {"BYTES": "", "BOOL": False}.get(tensor.datatype, 0)
+        data = [zero] * math.prod(shape)
+        inputs.append({"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": data})
+    body = json.dumps({"inputs": inputs}).replace("'", "'\\''")
+    return f"  curl {url}{model_path(described.name)}/infer -d '{body}'"
+
+
+@contextmanager
+def _explaining_the_mode() -> Iterator[None]:
+    """Say how to get a server that may be told what to load, where this one may not."""
+    try:
+        yield
+    except ServeError as error:
+        if error.code is Code.UNAVAILABLE and "not allowed" in error.message:
+            raise ServeError(
+                error.code, f"{error.message}; 'bident down', then 'bident up --model-control-mode=explicit'"
+            ) from None
+        raise
+
+
+def load(model: Model, url: Url = None) -> None:
+    """Load a model, or load it again after its folder changed (explicit mode)."""
+    client = connect(url)
+    with _explaining_the_mode(), screen.console(stderr=True).status(f"Loading {model}"):
+        client.load(model)
+    screen.show(f"Loaded {screen.text(model)}; 'bident show {screen.text(model)}' tells how to ask it.")
+
+
+def unload(model: Model, url: Url = None) -> None:
+    """Unload a model; requests in flight are finished first (explicit mode)."""
+    client = connect(url)
+    with _explaining_the_mode():
+        client.unload(model)
+    screen.show(f"Unloaded {screen.text(model)}.")

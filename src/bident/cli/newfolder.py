@@ -1,0 +1,132 @@
+"""Writes a model folder around a model file: the file in place, and a config.pbtxt that explains itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from bident.backends.base import ModelFiles
+from bident.backends.discovery import Backends
+from bident.cli.detect import ModelFile
+from bident.errors import Code, ServeError, invalid_arg
+from bident.model import normalise, validate
+from bident.model.config import ModelConfig
+from bident.model.proto import ModelConfigProto, pb
+from bident.zoo.folder import model_path, staged
+
+_COMMENTS = {
+    "name": "The folder's name, and what clients ask for: /v2/models/<name>/infer.",
+    "backend": "What runs the model.",
+    "platform": "Triton's older word for backend and file format.",
+    "max_batch_size": "The most rows that run together. 0 would mean: no batch dimension, one request at a time.",
+    "input": "Inputs as the model file declares them. dims leave out the batch dimension; -1 is any size.",
+    "output": "Outputs, likewise. A text file with one label a line beside this one makes classes readable:\n"
+    'add label_filename: "labels.txt" to the output.',
+    "instance_group": "How many copies of the model are loaded, and so may run at the same time.",
+    "dynamic_batching": "Requests that wait for a free instance are put together into one batch. To hold a batch\n"
+    "back for company, add max_queue_delay_microseconds.",
+    "parameters": "What the backend must know beyond that.",
+    "default_model_filename": "The model file in the version folder.",
+}
+_MORE = """\
+# More that can be set here:
+#   instance_group [ { count: 2 } ]              two copies of the model
+#   version_policy { latest { num_versions: 2 } } serve the two newest version folders, not only the newest
+"""
+
+
+def folder_name(path: Path) -> str:
+    """A model name made of the file's."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", path.stem).strip("_") or "model"
+
+
+def check_name(name: str) -> None:
+    """Raise INVALID_ARG unless ``name`` can be a folder and a part of a URL."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        raise invalid_arg(f"'{name}' cannot be a model name; use letters, digits, '_', '-' and '.'")
+
+
+def write_folder(source: Path, found: ModelFile, repository: Path, name: str) -> ModelConfig:
+    """Make ``repository/name`` with ``source`` as its version 1; its completed configuration.
+
+    The folder appears whole or not at all. Raises ALREADY_EXISTS, or what the backend finds wrong.
+    """
+    folder = repository / name
+    if folder.exists():
+        raise ServeError(
+            Code.ALREADY_EXISTS, f"{folder} exists; choose another --name, or add a version folder to it yourself"
+        )
+    with staged(folder) as staging:
+        target = model_path(staging, found.file_name)
+        shutil.copyfile(source, target)
+        if found.backend == "onnxruntime":
+            _copy_external_data(source, target.parent)
+        config = _complete(ModelFiles(staging, 1), found, name)
+        (staging / "config.pbtxt").write_text(commented(config.to_proto(), source.name), encoding="utf-8")
+    return config
+
+
+def _complete(files: ModelFiles, found: ModelFile, name: str) -> ModelConfig:
+    message = pb.ModelConfig(name=name, backend=found.backend)
+    for key, value in found.parameters:
+        message.parameters[key].string_value = value
+    backend = Backends().get(found.backend)
+    config = backend.complete(files, ModelConfig.from_proto(message))
+    # What the server will make of it, so that a folder it would refuse is never written.
+    understood = config.to_proto()
+    normalise.apply(understood, backend.default_instance_count)
+    validate.check(understood, "config.pbtxt")
+    return config
+
+
+def commented(message: ModelConfigProto, origin: str) -> str:
+    """``message`` in protobuf's text format, each field with a comment that says what it does."""
+    parts = [f"# Made by 'bident add' from {origin}. Real Triton reads this file unchanged.\n"]
+    for descriptor, value in sorted(message.ListFields(), key=_reading_order):
+        parts.append("".join(f"# {line}\n" for line in _COMMENTS.get(descriptor.name, "").splitlines()))
+        parts[-1] += text_format.MessageToString(
+            _only(descriptor, value), as_utf8=True, use_short_repeated_primitives=True
+        )
+    return "\n".join([*parts, _MORE])
+
+
+def _reading_order(entry: tuple[Any, Any]) -> int:
+    """What a reader wants to know first: the order of the comments, then whatever has none."""
+    names = list(_COMMENTS)
+    return names.index(entry[0].name) if entry[0].name in names else len(names)
+
+
+def _only(descriptor: Any, value: Any) -> ModelConfigProto:
+    """A message with nothing but one field of another one."""
+    alone = pb.ModelConfig()
+    part = getattr(alone, descriptor.name)
+    if hasattr(part, "MergeFrom"):
+        part.MergeFrom(value)
+        if hasattr(part, "SetInParent"):
+            # An empty message says something by being there: dynamic_batching {}.
+            part.SetInParent()
+    else:
+        setattr(alone, descriptor.name, value)
+    return alone
+
+
+def _copy_external_data(source: Path, version_folder: Path) -> None:
+    """Copy the files that hold an ONNX model's large tensors; their names are relative to the model."""
+    import onnx
+
+    model = onnx.load(str(source), load_external_data=False)
+    names = {
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    }
+    for name in sorted(names):
+        origin, target = source.parent / name, version_folder / name
+        if not target.resolve().is_relative_to(version_folder.resolve()):
+            raise invalid_arg(f"{source} refers to weights at '{name}', outside its folder; export it again")
+        if not origin.is_file():
+            raise invalid_arg(f"{source} keeps its weights in '{name}', which is not beside it; copy that file there")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(origin, target)

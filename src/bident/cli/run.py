@@ -1,0 +1,96 @@
+"""``bident run MODEL INPUT``: ask a model with what is in a file."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bident.cli import screen
+from bident.cli.target import Json, Url, connect
+from bident.errors import Code, ServeError
+
+if TYPE_CHECKING:
+    from bident.cli.card import ModelCard
+    from bident.client import Client
+
+_PICTURES = "Pictures"
+
+
+def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    model: Annotated[str, typer.Argument(help="Name of the model.", show_default=False)],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A picture, .json (a v2 request, values by input name, or a bare list), .csv (rows are the batch), "
+            ".npz, .npy, or - for JSON on standard input.",
+            show_default=False,
+        ),
+    ],
+    top: Annotated[int, typer.Option("--top", "-k", help="How many classes to show.", min=1)] = 5,
+    version: Annotated[str, typer.Option(help="Version of the model; the newest without it.", show_default=False)] = "",
+    mean: Annotated[
+        str | None, typer.Option(help="Subtracted after --scale: m or r,g,b.", rich_help_panel=_PICTURES)
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Divided by after that: s or r,g,b.", rich_help_panel=_PICTURES)
+    ] = None,
+    scale: Annotated[float | None, typer.Option(help="Factor for pixels 0 to 255.", rich_help_panel=_PICTURES)] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Pixels, where the model takes any size.", min=1, rich_help_panel=_PICTURES)
+    ] = None,
+    crop: Annotated[
+        str | None, typer.Option(help="center, stretch or pad.", metavar="HOW", rich_help_panel=_PICTURES)
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Ask a model with a picture, JSON, CSV or numpy file, and show the answer."""
+    from bident.cli import question
+    from bident.cli.ask import ask, ask_json
+    from bident.cli.picture import PictureOptions
+
+    client = connect(url)
+    card = _describe(client, model, version)
+    asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop))
+    if as_json:
+        screen.show_json(ask_json(client, card, asked, version=version))
+        return
+    from bident.cli.answer import show_answer
+
+    answer = ask(client, card, asked, version=version, top=top)
+    for remark in asked.remarks:
+        screen.note(remark)
+    if card.synthetic:
+        screen.note(f"synthetic weights: this answer means nothing ({card.synthetic})")
+    show_answer(card, answer, top)
+    screen.show(f"{model} version {answer.body.get('model_version', '?')}, {answer.seconds * 1000:.1f} ms")
+
+
+def _describe(client: Client, model: str, version: str) -> ModelCard:
+    """The model's card. Where there is none, says which models there are, or how to load this one."""
+    from bident.cli.card import ModelCard
+
+    try:
+        return ModelCard.fetch(client, model, version)
+    except ServeError as error:
+        if error.code not in (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNAVAILABLE) or not client.live():
+            raise
+        entries = client.index()
+    state = {entry["name"]: entry for entry in entries}
+    ready = sorted({entry["name"] for entry in entries if entry.get("state") == "READY"})
+    if model in state:
+        reason = state[model].get("reason") or "it was never loaded"
+        if version and model in ready:
+            raise ServeError(Code.NOT_FOUND, f"model '{model}' has no version {version}; see 'bident show {model}'")
+        raise ServeError(
+            Code.UNAVAILABLE, f"model '{model}' is not loaded: {reason}; load it with 'bident load {model}'"
+        )
+    near = difflib.get_close_matches(model, ready, 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise ServeError(
+        Code.NOT_FOUND,
+        f"there is no model '{model}'{hint} (loaded: {', '.join(ready) or 'none'}; add one with 'bident add FILE')",
+    )

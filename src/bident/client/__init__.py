@@ -1,0 +1,5 @@
+"""A thin client of the public v2 API: what the command line knows of a server, it knows through this."""
+
+from bident.client.http import Client, Reply, model_path
+
+__all__ = ["Client", "Reply", "model_path"]

@@ -1,0 +1,146 @@
+"""One server's public v2 HTTP API, on the standard library so that commands start quickly."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from bident.errors import Code, ServeError, invalid_arg
+
+_EXAMPLE = "http://127.0.0.1:8000"
+_CODES = {
+    400: Code.INVALID_ARG,
+    404: Code.NOT_FOUND,
+    501: Code.UNSUPPORTED,
+    503: Code.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer, read to its end."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+class Client:
+    """One server, over one kept-alive connection. Failures are ServeErrors that say what to do."""
+
+    def __init__(self, url: str, timeout: float = 300.0) -> None:
+        """``url``: ``http(s)://host:port[/prefix]``; a bare ``host:port`` is http. ``timeout`` in seconds."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise invalid_arg(f"'{url}' is not a server's address; expected something like {_EXAMPLE}")
+        try:
+            port = parts.port
+        except ValueError:
+            raise invalid_arg(f"'{url}' has no valid port; expected something like {_EXAMPLE}") from None
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self.host = parts.hostname
+        self._prefix = parts.path.rstrip("/")
+        connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = connect(parts.hostname, port, timeout=timeout)
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request and its answer, whatever its status. Raises UNAVAILABLE when nobody answers."""
+        try:
+            self._connection.request(method, self._prefix + path, body, headers or {})
+            response = self._connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        except TimeoutError:
+            raise self._broken_off("did not answer in time") from None
+        except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
+            raise self._broken_off(f"broke the connection off ({str(error) or type(error).__name__})") from None
+        except OSError as error:
+            self._connection.close()
+            raise ServeError(
+                Code.UNAVAILABLE,
+                f"no server answers at {self.url} ({error.strerror or error}); "
+                "start one with 'bident up', or say where it is with --url",
+            ) from None
+
+    def _broken_off(self, what: str) -> ServeError:
+        self._connection.close()
+        return ServeError(Code.UNAVAILABLE, f"the server at {self.url} {what}; its log ('bident logs') may say why")
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Send ``body`` as JSON, return the JSON answer. Raises what the server refuses."""
+        return self._json(self._send(method, path, body))
+
+    def _send(self, method: str, path: str, body: Any) -> Reply:
+        encoded = None if body is None else json.dumps(body).encode()
+        reply = self.exchange(method, path, encoded, {"Content-Type": "application/json"} if encoded else {})
+        self.check(reply)
+        return reply
+
+    def check(self, reply: Reply) -> None:
+        """Raise the error that ``reply`` carries, if it is one."""
+        if reply.status < 400:
+            return
+        try:
+            message = self._json(reply)["error"]
+        except (KeyError, TypeError):
+            message = f"{self.url} answered {reply.status} without a reason"
+        raise ServeError(_CODES.get(reply.status, Code.INTERNAL), str(message))
+
+    def _json(self, reply: Reply) -> Any:
+        try:
+            return json.loads(reply.body)
+        except ValueError:
+            raise ServeError(
+                Code.INTERNAL, f"{self.url} answered {reply.status} with something that is not the v2 protocol"
+            ) from None
+
+    def live(self) -> bool:
+        """Whether a server answers at all."""
+        try:
+            return self.exchange("GET", "/v2/health/live").status == 200
+        except ServeError:
+            return False
+
+    def ready(self) -> bool:
+        """Whether the server says that it is ready; False also when nobody answers."""
+        try:
+            return self.exchange("GET", "/v2/health/ready").status == 200
+        except ServeError:
+            return False
+
+    def index(self) -> list[dict[str, Any]]:
+        """The repository index: name, and version, state and reason of what was ever loaded."""
+        entries: list[dict[str, Any]] = self.call("POST", "/v2/repository/index", {})
+        return entries
+
+    def metadata(self, model: str, version: str = "") -> dict[str, Any]:
+        """A model's name, versions, platform, inputs and outputs."""
+        found: dict[str, Any] = self.call("GET", model_path(model, version))
+        return found
+
+    def config(self, model: str, version: str = "") -> dict[str, Any]:
+        """A model's configuration, completed."""
+        found: dict[str, Any] = self.call("GET", model_path(model, version) + "/config")
+        return found
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Statistics of every loaded version."""
+        found: list[dict[str, Any]] = self.call("GET", "/v2/models/stats")["model_stats"]
+        return found
+
+    def load(self, model: str) -> None:
+        """Load, or reload, a model."""
+        self._send("POST", f"/v2/repository/models/{quote(model, safe='')}/load", {})
+
+    def unload(self, model: str) -> None:
+        """Unload a model."""
+        self._send("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", {})
+
+
+def model_path(model: str, version: str = "") -> str:
+    """The path of a model, or of one version of it."""
+    return f"/v2/models/{quote(model, safe='')}" + (f"/versions/{version}" if version else "")

@@ -1,0 +1,51 @@
+"""The classification extension: the best entries of an output, as ``value:index[:label]`` strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bident.errors import invalid_arg
+from bident.wire.datatypes import BYTES
+from bident.wire.infer import InferOutput
+
+MAX_ELEMENTS = 1_000_000
+_UNSUPPORTED = ("BYTES", "BOOL", "FP16", "BF16")
+
+
+def classify(output: InferOutput, classes: int, labels: list[str] | None, *, batched: bool) -> InferOutput:
+    """The ``classes`` largest entries of each item of ``output``, best first, as a BYTES tensor.
+
+    The shape is [classes], or [batch, classes] when the model is ``batched``; ``classes`` beyond the
+    item's size are cut. Values are written as C's ``%f`` and ``%d`` do, as Triton does. Raises
+    INVALID_ARG for datatypes that have no order here, and for very large outputs.
+    """
+    if output.datatype.name in _UNSUPPORTED:
+        raise invalid_arg(
+            f"class result not available for output due to unsupported type: '{output.name}' is {output.datatype.name}"
+        )
+    array = output.array()
+    if array.size > MAX_ELEMENTS:
+        raise invalid_arg(
+            f"classification output tensor too large: '{output.name}' has {array.size} elements, at most {MAX_ELEMENTS}"
+        )
+    items = array.reshape(array.shape[0], -1) if batched else array.reshape(1, -1)
+    best = [_best(item, min(classes, items.shape[1]), labels or []) for item in items]
+    result = np.array(best, dtype=object).reshape((len(best), min(classes, items.shape[1])))
+    return InferOutput.whole(output.name, BYTES, result if batched else result[0])
+
+
+def _best(item: NDArray[Any], classes: int, labels: list[str]) -> list[bytes]:
+    """Largest first; among equals the lower index first; NaN last."""
+    keys = np.where(np.isnan(item), -np.inf, item) if item.dtype.kind == "f" else item
+    # A stable ascending sort of the reversed keys, read backwards, is a stable descending one.
+    order = (len(keys) - 1 - np.argsort(keys[::-1], kind="stable"))[::-1]
+    entries: list[bytes] = []
+    for index in order[:classes].tolist():
+        value = item[index]
+        text = f"{value:f}" if item.dtype.kind == "f" else str(int(value))
+        label = f":{labels[index]}" if index < len(labels) else ""
+        entries.append(f"{text}:{index}{label}".encode())
+    return entries

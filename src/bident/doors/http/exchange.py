@@ -1,0 +1,100 @@
+"""One HTTP request and the place of its answer in the connection's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import orjson
+
+from bident.doors.http.status import LINE, STATUS
+from bident.errors import ServeError
+
+if TYPE_CHECKING:
+    from bident.doors.http.protocol import HttpConnection
+
+JSON = b"application/json"
+_OK_JSON = LINE[200] + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Exchange:
+    """What was asked (``method``, ``target``, ``headers`` with lower-case names, ``body``) and the way to answer.
+
+    Exactly one of the ``respond`` methods is called, at any time, on the event loop; answers leave
+    in the order in which the requests came.
+    """
+
+    # Defaults live on the class: one is made per request, and most never differ from them.
+    params: tuple[str, ...] = ()
+    """What the target's pattern left open, in order."""
+    body: bytes = b""
+    received_ns: int = 0
+    http_1_0: bool = False
+    abandoned: bool = False
+    data: Sequence[Buffer] | None = None
+    """The answer, once there is one."""
+    on_abandon: Callable[[], None] | None = None
+    """Called when the client goes before its answer is ready."""
+
+    def __init__(
+        self, connection: HttpConnection, method: bytes, target: bytes, headers: dict[bytes, bytes], keep_alive: bool
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.keep_alive = keep_alive
+
+    def respond_json(self, body: bytes) -> None:
+        """Answer 200 with ``body``: the hot path."""
+        if self.keep_alive and not self.http_1_0 and self.method != b"HEAD":
+            self._deliver((_OK_JSON % len(body) + body,))
+        else:
+            self.respond(200, (body,))
+
+    def respond(
+        self,
+        status: int,
+        body: Sequence[Buffer] = (),
+        content_type: bytes = JSON,
+        extra: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """Answer ``status`` with the pieces of ``body`` (sent without joining them) and ``extra`` headers."""
+        size = sum(len(piece) for piece in body)
+        head = [LINE[status], b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, size)]
+        head.extend(b"%b: %b\r\n" % pair for pair in extra)
+        if not self.keep_alive:
+            head.append(b"Connection: close\r\n")
+        elif self.http_1_0:
+            head.append(b"Connection: keep-alive\r\n")
+        head.append(b"\r\n")
+        pieces = () if self.method == b"HEAD" else body
+        self._deliver((b"".join(head), *pieces))
+
+    def respond_error(self, status: int, message: str, extra: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Answer ``{"error": message}``."""
+        self.respond(status, (error_body(message),), extra=extra)
+
+    def respond_failure(self, error: ServeError) -> None:
+        """Answer with the status that ``error`` has over HTTP."""
+        self.respond_error(STATUS[error.code], error.message)
+
+    def abandon(self) -> None:
+        """The client has gone: whatever is answered now goes nowhere."""
+        self.abandoned = True
+        if self.on_abandon is not None:
+            self.on_abandon()
+
+    def _deliver(self, data: Sequence[Buffer]) -> None:
+        if not self.abandoned:
+            self.connection.deliver(self, data)
+
+
+def error_body(message: str) -> bytes:
+    """The JSON of an error; a message that is not valid text loses only its bad characters."""
+    try:
+        return orjson.dumps({"error": message})
+    except TypeError:
+        return orjson.dumps({"error": message.encode("utf-8", "replace").decode("utf-8")})

@@ -1,0 +1,26 @@
+"""What is probably wrong with a body that is not JSON."""
+
+from __future__ import annotations
+
+import re
+
+_SINGLE_QUOTED = re.compile(rb"[\[{,:]\s*'")
+_RAW_CONTROL = re.compile(rb'"[^"\\]*[\x00-\x1f]')
+
+
+def json_hint(body: bytes) -> str:
+    """A hint to append to the parser's message, or an empty string."""
+    head = body[: 64 * 1024]
+    if not body.strip():
+        return "; the body is empty: POST a JSON object with 'inputs'"
+    if head.startswith(b"\xef\xbb\xbf"):
+        return "; it begins with a UTF-8 byte order mark: save it without"
+    if _SINGLE_QUOTED.search(head):
+        return "; it has single quotes: JSON strings take double quotes"
+    if _RAW_CONTROL.search(head):
+        return "; a string has a raw newline or tab in it: write \\n or \\t"
+    if re.search(rb"\bNaN\b|\bInfinity\b", head):
+        return "; JSON has no NaN or Infinity: send such values through the binary tensor extension"
+    if re.search(rb"\b(?:True|False|None)\b", head):
+        return "; it looks like Python: JSON has true, false and null"
+    return ""

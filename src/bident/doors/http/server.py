@@ -1,0 +1,146 @@
+"""An HTTP listener: its connections, its limits, its sweep for stalled clients, its drain."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import socket
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from bident.doors.http.exchange import Exchange
+from bident.doors.http.protocol import HttpConnection
+from bident.doors.http.routes import Resource, Routes
+from bident.errors import ServeError
+
+logger = logging.getLogger("bident.http")
+
+_SWEEP_SECONDS = 1.0
+_SWEEP_SLICE = 500
+_BACKLOG = 4096
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may cost. Sizes in bytes, times in seconds."""
+
+    head_bytes: int = 64 * 1024
+    json_bytes: int = 64 * 1024 * 1024
+    binary_bytes: int = 2**31 - 1
+    small_body: int = 1024 * 1024
+    connections: int = 16384
+    read_seconds: float = 30.0
+    write_seconds: float = 60.0
+    idle_seconds: float = 75.0
+    linger_seconds: float = 2.0
+
+    def refusal(self, size: int, limit: int) -> tuple[int, str]:
+        """Status and words for a body of ``size`` bytes against ``limit``."""
+        if limit == self.json_bytes:
+            return 413, (
+                f"request JSON of {size} bytes exceeds the maximum allowed value of {limit} bytes. "
+                f"Use --http-max-input-size to increase the limit."
+            )
+        return 413, f"request body of {size} bytes exceeds the maximum of {limit} bytes"
+
+
+class HttpServer:
+    """Accepts connections on one address and hands their requests to ``routes``."""
+
+    def __init__(self, routes: Routes, limits: Limits, name: str) -> None:
+        """``name`` is how the log calls this service."""
+        self.routes = routes
+        self.limits = limits
+        self.name = name
+        self.is_draining = False
+        """While True, every answer is the last one on its connection."""
+        self.now = 0.0
+        """The loop's clock, refreshed by the sweep: good enough for timeouts, free to read."""
+        self._connections: dict[HttpConnection, float] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Serve on ``sock``, which is bound."""
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self._server = await loop.create_server(lambda: HttpConnection(self), sock=sock, backlog=_BACKLOG)
+        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    def connected(self, connection: HttpConnection) -> None:
+        """A client came; one too many is cut off."""
+        self._connections[connection] = self.now
+        if len(self._connections) > self.limits.connections:
+            logger.warning("%s: more than %d connections, refusing one", self.name, self.limits.connections)
+            connection.abort()
+
+    def disconnected(self, connection: HttpConnection) -> None:
+        """A client went."""
+        self._connections.pop(connection, None)
+
+    def dispatch(self, resource: Resource, exchange: Exchange) -> None:
+        """Serve ``exchange``; whatever goes wrong, it gets an answer."""
+        try:
+            waiting = resource.serve(exchange)
+        except ServeError as error:
+            exchange.respond_failure(error)
+        except Exception:  # noqa: BLE001 - nothing a request causes may cost another one its answer
+            self._answer_fault(exchange)
+        else:
+            if waiting is not None and inspect.isawaitable(waiting):
+                task = asyncio.ensure_future(self._wait(waiting, exchange))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a client still waits for an answer, or for the rest of one."""
+        return any(connection.owes_answer for connection in self._connections)
+
+    async def stop(self) -> None:
+        """Stop listening and cut what is still connected."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        # One more turn of the loop, so that the aborted transports are really closed.
+        await asyncio.sleep(0)
+
+    async def _wait(self, waiting: Awaitable[None], exchange: Exchange) -> None:
+        try:
+            await waiting
+        except ServeError as error:
+            exchange.respond_failure(error)
+        except Exception:  # noqa: BLE001 - nothing a request causes may cost another one its answer
+            self._answer_fault(exchange)
+
+    def _answer_fault(self, exchange: Exchange) -> None:
+        """A fault of ours: the log gets the traceback, the client a plain sentence."""
+        logger.exception("%s: serving %s failed", self.name, exchange.target.decode("latin-1"))
+        if exchange.data is None:
+            exchange.respond_error(500, "internal error in the server; its log has the details")
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self._sweep_slice(list(self._connections), 0)
+        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep_slice(self, connections: list[HttpConnection], start: int) -> None:
+        """Look at some connections at a time: thousands of them must not hold up the others' requests."""
+        for connection in connections[start : start + _SWEEP_SLICE]:
+            if connection in self._connections:
+                connection.check_progress(self.now)
+        if start + _SWEEP_SLICE < len(connections):
+            asyncio.get_running_loop().call_soon(self._sweep_slice, connections, start + _SWEEP_SLICE)

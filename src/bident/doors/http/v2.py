@@ -1,0 +1,293 @@
+"""The v2 routes: what each one asks of the engine and how its answer looks.
+
+One method a route; the routes, their statuses and their JSON are Triton's (``http_server.cc`` and
+the protocol extensions' documents).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import partial
+from typing import Any
+
+import orjson
+
+from bident.doors.http.compression import SUPPORTED, choose, compress, decompress
+from bident.doors.http.exchange import Exchange
+from bident.doors.http.routes import Routes
+from bident.doors.http.v2_json import loads
+from bident.doors.http.v2_request import JSON_ANSWER, Answering, parse, parse_raw
+from bident.doors.http.v2_response import encode, encode_json
+from bident.engine.engine import Engine
+from bident.engine.servable import Servable
+from bident.errors import Code, ServeError, invalid_arg
+from bident.model import pbtxt
+from bident.model.config import TensorSpec
+from bident.wire.infer import InferResponse
+
+EXTENSIONS = (
+    "classification",
+    "model_repository",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
+"""What ``/v2`` lists: the protocol extensions this server has, in Triton's order."""
+
+_OCTETS = b"application/octet-stream"
+
+
+class V2:
+    """Serves the v2 protocol of one engine."""
+
+    def __init__(self, engine: Engine, *, name: str, version: str, max_input_bytes: int) -> None:
+        """``name`` and ``version`` are what ``/v2`` says of the server."""
+        self._engine = engine
+        self._max_input_bytes = max_input_bytes
+        self._metadata = orjson.dumps({"name": name, "version": version, "extensions": EXTENSIONS})
+
+    def routes(self) -> Routes:
+        """All routes of this door."""
+        routes = Routes()
+        routes.add("GET", "/v2", self.server_metadata)
+        routes.add("GET", "/v2/health/live", self.live)
+        routes.add("GET", "/v2/health/ready", self.ready)
+        routes.add("GET", "/v2/models/stats", self.stats, defaults=("", ""))
+        routes.add("POST", "/v2/repository/index", self.index)
+        for model, version in (("/v2/models/{}", ("",)), ("/v2/models/{}/versions/{#}", ())):
+            routes.add("GET", model, self.model_metadata, defaults=version)
+            routes.add("GET", f"{model}/ready", self.model_ready, defaults=version)
+            routes.add("GET", f"{model}/config", self.model_config, defaults=version)
+            routes.add("GET", f"{model}/stats", self.stats, defaults=version)
+            routes.add("POST", f"{model}/infer", self.infer, binary=True, defaults=version)
+        for repository in ("/v2/repository", "/v2/repository/{}"):
+            routes.add("POST", f"{repository}/index", self.index)
+            routes.add("POST", f"{repository}/models/{{}}/load", self.load)
+            routes.add("POST", f"{repository}/models/{{}}/unload", self.unload)
+        return routes
+
+    # Health and metadata
+
+    def live(self, exchange: Exchange) -> None:
+        """200 while the process can answer."""
+        self._engine.check_running()
+        exchange.respond(200)
+
+    def ready(self, exchange: Exchange) -> None:
+        """200 when every model that should be ready is, else 400 (as Triton has it)."""
+        self._engine.check_running()
+        exchange.respond(200 if self._engine.is_ready else 400)
+
+    def server_metadata(self, exchange: Exchange) -> None:
+        """Name, version and extensions."""
+        exchange.respond_json(self._metadata)
+
+    def model_metadata(self, exchange: Exchange) -> None:
+        """Inputs, outputs and versions of a model."""
+        name, version = exchange.params
+        servable = self._engine.model(name, version)
+        config = servable.config
+        lead = [-1] if config.max_batch_size else []
+        document = {
+            "name": name,
+            "versions": [version] if version else [str(number) for number in self._engine.lifecycle.versions(name)],
+            "platform": config.platform or config.backend,
+            "inputs": [_described(spec, lead) for spec in config.inputs.values()],
+            "outputs": [_described(spec, lead) for spec in config.outputs.values()],
+        }
+        exchange.respond_json(orjson.dumps(document))
+
+    def model_ready(self, exchange: Exchange) -> None:
+        """200 when the model answers requests, else 400."""
+        if self._engine.is_model_ready(*exchange.params):
+            exchange.respond(200)
+        else:
+            exchange.respond_error(400, "Model version not ready")
+
+    def model_config(self, exchange: Exchange) -> None:
+        """The completed configuration."""
+        servable = self._engine.model(*exchange.params)
+        exchange.respond_json(orjson.dumps(pbtxt.to_dict(servable.config.proto)))
+
+    def stats(self, exchange: Exchange) -> None:
+        """The figures of one model, or of all."""
+        name, version = exchange.params
+        rows = [
+            {"name": servable.name, "version": str(servable.version), **servable.stats.as_dict()}
+            for servable in self._engine.stats(name, version)
+        ]
+        exchange.respond_json(orjson.dumps({"model_stats": rows}))
+
+    # Model control
+
+    def index(self, exchange: Exchange) -> None:
+        """What the repositories hold and where each version stands."""
+        document = loads(exchange.body) if exchange.body else {}
+        ready = document.get("ready", False)
+        if type(ready) is not bool:
+            raise invalid_arg("Unable to parse 'ready': attempt to access JSON non-boolean as boolean")
+        exchange.respond_json(orjson.dumps(self._engine.index(ready=ready)))
+
+    async def load(self, exchange: Exchange) -> None:
+        """Load or reload a model; the answer comes when it serves, or with the reason why it does not."""
+        name = _controlled_model(exchange)
+        config, files = _load_parameters(_control_body(exchange, "load"))
+        await self._engine.load(name, config, files)
+        exchange.respond(200)
+
+    async def unload(self, exchange: Exchange) -> None:
+        """Take a model out of service; the answer comes when no new request reaches it."""
+        name = _controlled_model(exchange)
+        parameters = _control_body(exchange, "unload")
+        if type(parameters.get("unload_dependents", False)) is not bool:
+            raise invalid_arg("unload parameter 'unload_dependents' must be true or false")
+        await self._engine.unload(name)
+        exchange.respond(200)
+
+    # Inference
+
+    def infer(self, exchange: Exchange) -> None:
+        """Queue the request; :class:`_Answer` writes the answer when it comes."""
+        name, version = exchange.params
+        servable = self._engine.model(name, version)
+        if servable.config.decoupled:
+            raise ServeError(
+                Code.UNSUPPORTED,
+                f"HTTP end point doesn't support models with decoupled transaction policy: use the generate_stream "
+                f"route or gRPC streaming for '{name}'",
+            )
+        body = exchange.body
+        if b"content-encoding" in exchange.headers:
+            unpacked = self._decompressed(exchange)
+            if unpacked is None:
+                return
+            body = unpacked
+        answer = _Answer(exchange, servable)
+        model = (name, version)
+        raw_length = exchange.headers.get(b"inference-header-content-length")
+        header_length = None if raw_length is None else _header_length(raw_length, len(body))
+        if header_length == 0:
+            request, answer.answering = parse_raw(model, servable.config, body, answer.reply, exchange.received_ns)
+        else:
+            request, answer.answering = parse(model, body, header_length, answer.reply, exchange.received_ns)
+        exchange.on_abandon = partial(self._engine.cancel, request)
+        self._engine.infer(request)
+
+    def _decompressed(self, exchange: Exchange) -> bytes | None:
+        """The uncompressed body; None if the exchange has been answered with an error."""
+        encoding = exchange.headers[b"content-encoding"].strip().lower()
+        if encoding in (b"", b"identity"):
+            return exchange.body
+        try:
+            return decompress(encoding, exchange.body, self._max_input_bytes)
+        except ServeError as error:
+            if error.code is not Code.UNSUPPORTED:
+                raise
+            exchange.respond_error(501, error.message, extra=[(b"Accept-Encoding", SUPPORTED)])
+            return None
+
+
+class _Answer:
+    """Writes the answer of one infer request."""
+
+    __slots__ = ("_exchange", "_servable", "answering")
+
+    def __init__(self, exchange: Exchange, servable: Servable) -> None:
+        self._exchange = exchange
+        self._servable = servable
+        self.answering: Answering = JSON_ANSWER
+
+    def reply(self, response: InferResponse) -> None:
+        """Encode and send ``response``."""
+        exchange = self._exchange
+        exchange.on_abandon = None  # also ends the circle exchange -> request -> reply -> exchange
+        if exchange.abandoned:
+            return
+        if response.error is not None:
+            exchange.respond_failure(response.error)
+            return
+        try:
+            if self.answering is JSON_ANSWER and not response.parameters and b"accept-encoding" not in exchange.headers:
+                exchange.respond_json(encode_json(response, self._servable))
+            else:
+                self._reply_in_form(response)
+        except ServeError as error:
+            exchange.respond_failure(error)
+
+    def _reply_in_form(self, response: InferResponse) -> None:
+        document, pieces = encode(response, self.answering, self._servable)
+        content_type, extra = b"application/json", []
+        if pieces:
+            content_type = _OCTETS
+            extra.append((b"Inference-Header-Content-Length", b"%d" % len(document)))
+        encoding = choose(self._exchange.headers.get(b"accept-encoding", b""))
+        if encoding:
+            extra.append((b"Content-Encoding", encoding))
+            self._exchange.respond(200, (compress(encoding, (document, *pieces)),), content_type, extra)
+        else:
+            self._exchange.respond(200, (document, *pieces), content_type, extra)
+
+
+def _described(spec: TensorSpec, lead: list[int]) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.name, "shape": [*lead, *spec.dims]}
+
+
+def _header_length(raw: bytes, size: int) -> int:
+    text = raw.decode("latin-1").strip()
+    try:
+        length = int(text) if text.lstrip("-").isdigit() and len(text) < 20 else -1
+    except ValueError:
+        length = -1
+    if not 0 <= length <= size:
+        raise invalid_arg(f"inference header size should be in range (0, {size}), got: {text}")
+    return length
+
+
+def _controlled_model(exchange: Exchange) -> str:
+    if len(exchange.params) > 1:
+        raise ServeError(
+            Code.UNSUPPORTED, "'repository_name' specification is not supported: use /v2/repository/models/NAME/..."
+        )
+    return exchange.params[0]
+
+
+def _control_body(exchange: Exchange, verb: str) -> dict[str, Any]:
+    """The ``parameters`` object of a load or unload body; empty where there is none."""
+    if not exchange.body.strip():
+        return {}
+    document = loads(exchange.body)
+    unknown = [key for key in document if key != "parameters"]
+    if unknown:
+        raise invalid_arg(
+            f"unexpected key '{unknown[0]}' in a {verb} request: everything goes under 'parameters', as in "
+            '{"parameters": {"config": "{...}"}}'
+        )
+    parameters = document.get("parameters", {})
+    if type(parameters) is not dict:
+        raise invalid_arg("Unable to parse 'parameters': it must be a JSON object")
+    return parameters
+
+
+def _load_parameters(parameters: dict[str, Any]) -> tuple[str | None, dict[str, bytes]]:
+    """The config override and the files that a load request carries."""
+    config: str | None = None
+    files: dict[str, bytes] = {}
+    for key, value in parameters.items():
+        if key != "config" and not key.startswith("file:"):
+            raise invalid_arg(f"Unrecognized load parameter '{key}': use 'config' or 'file:<version>/<name>'")
+        if type(value) is not str:
+            raise invalid_arg(
+                f"attempt to access JSON non-string as string: load parameter '{key}' must be a string"
+                + (" that holds the config as JSON" if key == "config" else " in base64")
+            )
+        if key == "config":
+            config = value
+        else:
+            try:
+                files[key.removeprefix("file:")] = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError):
+                raise invalid_arg(f"load parameter '{key}' is not valid base64") from None
+    return config, files

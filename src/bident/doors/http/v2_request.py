@@ -1,0 +1,315 @@
+"""A v2 infer request: HTTP body to InferRequest (JSON, binary tensor extension, raw binary)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bident.doors.http.v2_json import MAX_ELEMENTS, loads, tensor_data
+from bident.errors import Code, ServeError, invalid_arg
+from bident.model.config import ModelConfig
+from bident.wire.datatypes import BYTES, DATATYPES, DataType
+from bident.wire.infer import InferInput, InferRequest, InferResponse, element_count
+from bident.wire.tensor import unpack
+
+_RESERVED_PREFIX = "triton_"
+_MEMORY_KEYS = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
+
+
+@dataclass(frozen=True)
+class OutputForm:
+    """How the client wants one output: in the binary part or not, and as its ``classes`` best labels if > 0."""
+
+    binary: bool = False
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How the client wants its answer: per named output, and for outputs it did not name."""
+
+    forms: dict[str, OutputForm]
+    default: OutputForm
+
+
+_AS_JSON = OutputForm()
+_AS_BINARY = OutputForm(binary=True)
+JSON_ANSWER = Answering({}, _AS_JSON)
+BINARY_ANSWER = Answering({}, _AS_BINARY)
+
+Reply = Callable[[InferResponse], None]
+
+
+def parse(
+    model: tuple[str, str], body: bytes, header_length: int | None, reply: Reply, received_ns: int
+) -> tuple[InferRequest, Answering]:
+    """The request in ``body`` to ``model`` (name and version, "" for the latest).
+
+    ``header_length`` is the size of the JSON in a body with a binary part, None for a body that is
+    all JSON. Raises INVALID_ARG with what is wrong and where.
+    """
+    if header_length is None:
+        document = loads(body)
+        binary = _NO_BINARY_PART
+    else:
+        view = memoryview(body)
+        document = loads(view[:header_length])
+        binary = _BinaryPart(view[header_length:])
+    given = document.get("inputs")
+    if type(given) is not list:
+        raise _inputs_missing(document)
+    inputs: dict[str, InferInput] = {}
+    for item in given:
+        tensor = _input(item, binary)
+        if tensor.name in inputs:
+            raise invalid_arg(f"input '{tensor.name}' already exists in request")
+        inputs[tensor.name] = tensor
+    binary.check_all_used()
+
+    request_id = document.get("id", "")
+    if type(request_id) is not str:
+        raise invalid_arg("Unable to parse 'id': attempt to access JSON non-string as string")
+    request = InferRequest(model[0], model[1], request_id, inputs, reply, received_ns)
+    answering = JSON_ANSWER
+    parameters = document.get("parameters")
+    if parameters is not None and _apply_parameters(request, parameters):
+        answering = BINARY_ANSWER
+    outputs = document.get("outputs")
+    if outputs:
+        answering = Answering(_outputs(outputs), _AS_JSON)
+        request.outputs = list(answering.forms)
+    return request, answering
+
+
+def parse_raw(
+    model: tuple[str, str], config: ModelConfig, body: bytes, reply: Reply, received_ns: int
+) -> tuple[InferRequest, Answering]:
+    """A body that is nothing but the bytes of the model's only input (``Inference-Header-Content-Length: 0``)."""
+    if len(config.inputs) != 1:
+        raise invalid_arg(f"Raw request must only have 1 input (found {len(config.inputs)}) to be deduced")
+    spec = next(iter(config.inputs.values()))
+    lead = (1,) if config.max_batch_size else ()
+    if spec.datatype is BYTES:
+        if spec.dims not in ((1,), (-1,)):
+            raise invalid_arg(f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]")
+        data = unpack(spec.name, BYTES, (*lead, 1), 1, len(body).to_bytes(4, "little") + body)
+        tensor = InferInput(spec.name, BYTES, (*lead, 1), 1, data)
+    else:
+        shape = (*lead, *_resolve_dims(spec.name, spec.dims, spec.datatype, len(body)))
+        count = element_count(shape)
+        tensor = InferInput(
+            spec.name, spec.datatype, shape, count, unpack(spec.name, spec.datatype, shape, count, body)
+        )
+    request = InferRequest(model[0], model[1], "", {spec.name: tensor}, reply, received_ns)
+    return request, BINARY_ANSWER
+
+
+def _resolve_dims(name: str, dims: tuple[int, ...], datatype: DataType, size: int) -> tuple[int, ...]:
+    if dims.count(-1) > 1:
+        raise invalid_arg(
+            f"The shape of the raw input '{name}' can not be deduced because there are more than one "
+            f"variable-sized dimension"
+        )
+    if -1 not in dims:
+        return dims
+    fixed = element_count(tuple(dim for dim in dims if dim != -1)) * datatype.size
+    if fixed == 0 or size % fixed:
+        raise invalid_arg(
+            f"the raw input '{name}' of {size} bytes is not a multiple of {fixed} bytes, shape {list(dims)}"
+        )
+    return tuple(size // fixed if dim == -1 else dim for dim in dims)
+
+
+class _BinaryPart:
+    """The bytes after the JSON, handed out to the inputs in their order."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, name: str, size: object) -> bytes | memoryview:
+        if type(size) is not int or size < 0:
+            raise invalid_arg(f"input '{name}': 'binary_data_size' must be a number of bytes, got {size!r}")
+        left = len(self._data) - self._at
+        if size > left:
+            raise invalid_arg(
+                f"unexpected size for input '{name}', expecting {size - left} additional bytes: it declares "
+                f"{size}, and {left} are left of the body's binary part"
+            )
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def check_all_used(self) -> None:
+        left = len(self._data) - self._at
+        if left:
+            raise invalid_arg(
+                f"unexpected additional input data for model: {left} bytes of the body belong to no input"
+            )
+
+
+_NO_BINARY_PART = _BinaryPart(b"")
+
+
+def _input(item: Any, binary: _BinaryPart) -> InferInput:
+    if type(item) is not dict:
+        raise invalid_arg("Unable to parse 'inputs': each input must be a JSON object")
+    name = item.get("name")
+    if type(name) is not str:
+        raise invalid_arg(f"Unable to parse 'inputs': an input has no 'name' that is a string, got {name!r}")
+    datatype = DATATYPES.get(word) if type(word := item.get("datatype")) is str else None
+    if datatype is None:
+        raise _bad_datatype(name, item.get("datatype"))
+    shape, count = _shape(name, item.get("shape"))
+    parameters = item.get("parameters")
+    if parameters is None:
+        if "data" not in item:
+            raise _one_source(name, [])
+        return InferInput(name, datatype, shape, count, tensor_data(name, datatype, shape, count, item["data"]))
+    return _input_with_parameters(item, name, datatype, shape, count, parameters, binary)
+
+
+def _input_with_parameters(
+    item: dict[str, Any],
+    name: str,
+    datatype: DataType,
+    shape: tuple[int, ...],
+    count: int,
+    parameters: Any,
+    binary: _BinaryPart,
+) -> InferInput:
+    if type(parameters) is not dict:
+        raise invalid_arg(f"Unable to parse 'parameters' of input '{name}': it must be a JSON object")
+    sources = [key for key in ("data",) if key in item]
+    sources += [key for key in ("binary_data_size", "shared_memory_region") if key in parameters]
+    if len(sources) != 1:
+        raise _one_source(name, sources)
+    if sources[0] == "data":
+        data = tensor_data(name, datatype, shape, count, item["data"])
+    elif sources[0] == "binary_data_size":
+        data = unpack(name, datatype, shape, count, binary.take(name, parameters["binary_data_size"]))
+    else:
+        raise no_shared_memory(parameters["shared_memory_region"])
+    return InferInput(name, datatype, shape, count, data)
+
+
+def no_shared_memory(region: object) -> ServeError:
+    """Triton's answer to a region that nobody registered (registering is off on this server)."""
+    return ServeError(Code.NOT_FOUND, f"Unable to find shared memory region: '{region}'")
+
+
+def _one_source(name: str, sources: list[str]) -> ServeError:
+    given = "".join(f" '{source}'" for source in sources) or " none of them"
+    return invalid_arg(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        f"'shared_memory_region' in 'parameters'. But input '{name}' sets{given}"
+    )
+
+
+def _shape(name: str, dims: Any) -> tuple[tuple[int, ...], int]:
+    if type(dims) is not list:
+        raise invalid_arg(f"Unable to parse 'shape': input '{name}' needs an array of integers, got {dims!r}")
+    count = 1
+    for dim in dims:
+        if type(dim) is not int or dim < 0:
+            raise invalid_arg(
+                f"Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: input "
+                f"'{name}' contains one or more invalid dimensions: every one must be an integer >= 0, got {dims!r}"
+            )
+        count *= dim
+    if count > MAX_ELEMENTS:
+        raise invalid_arg(
+            f"input '{name}' has shape {dims}, which causes total element count to exceed maximum size {MAX_ELEMENTS}"
+        )
+    return tuple(dims), count
+
+
+def _bad_datatype(name: str, word: object) -> ServeError:
+    hint = f"it must be one of {', '.join(DATATYPES)}"
+    if isinstance(word, str):
+        bare = word.upper().removeprefix("TYPE_")
+        aliases = {"STRING": "BYTES", "FLOAT32": "FP32", "FLOAT": "FP32", "FLOAT64": "FP64", "DOUBLE": "FP64"}
+        guess = aliases.get(bare, bare)
+        if guess in DATATYPES:
+            hint = f"did you mean '{guess}'?"
+    return invalid_arg(f"invalid datatype for input '{name}': got {word!r}; {hint}")
+
+
+def _inputs_missing(document: dict[str, Any]) -> ServeError:
+    if "inputs" not in document:
+        return invalid_arg(
+            "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'; a request needs "
+            '{"inputs": [{"name": ..., "shape": [...], "datatype": ..., "data": [...]}]}'
+        )
+    return invalid_arg("Unable to parse 'inputs': attempt to access JSON non-array as array")
+
+
+def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
+    """Read the request's parameters into ``request``; returns whether outputs go to the binary part by default."""
+    if type(parameters) is not dict:
+        raise invalid_arg("Unable to parse 'parameters': it must be a JSON object")
+    custom = dict(parameters)
+    binary = _boolean("binary_data_output", custom.pop("binary_data_output", False))
+    request.priority = _unsigned("priority", custom.pop("priority", 0))
+    request.timeout_us = _unsigned("timeout", custom.pop("timeout", 0))
+    for key, value in custom.items():
+        _check_parameter(key, value)
+    request.parameters = custom or None
+    return binary
+
+
+def _check_parameter(key: str, value: Any) -> None:
+    if key in ("sequence_start", "sequence_end"):
+        _boolean(key, value)
+    elif key == "sequence_id":
+        if type(value) is not str:
+            _unsigned(key, value)
+    elif key.startswith(_RESERVED_PREFIX):
+        raise invalid_arg(
+            f"parameter keys starting with '{_RESERVED_PREFIX}' are reserved for Triton usage and should not "
+            f"be specified: rename '{key}'"
+        )
+    elif type(value) not in (str, int, float, bool):
+        raise invalid_arg(f"parameter '{key}' has invalid type. It should be either 'bool', 'int', 'float' or 'string'")
+
+
+def _boolean(key: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise invalid_arg(f"Unable to parse '{key}': attempt to access JSON non-boolean as boolean, got {value!r}")
+    return value
+
+
+def _unsigned(key: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise invalid_arg(
+            f"Unable to parse '{key}': attempt to access JSON non-unsigned-integer as unsigned-integer, got {value!r}"
+        )
+    return value
+
+
+def _outputs(outputs: Any) -> dict[str, OutputForm]:
+    if type(outputs) is not list:
+        raise invalid_arg("Unable to parse 'outputs': attempt to access JSON non-array as array")
+    forms: dict[str, OutputForm] = {}
+    for item in outputs:
+        name = item.get("name") if type(item) is dict else None
+        if type(name) is not str:
+            raise invalid_arg('Unable to parse \'outputs\': each output must be a JSON object such as {"name": "..."}')
+        if name in forms:
+            raise invalid_arg(f"output '{name}' already exists in request")
+        forms[name] = _form(name, item.get("parameters"))
+    return forms
+
+
+def _form(name: str, parameters: Any) -> OutputForm:
+    if parameters is None:
+        return _AS_JSON
+    if type(parameters) is not dict:
+        raise invalid_arg(f"Unable to parse 'parameters' of output '{name}': it must be a JSON object")
+    if any(key in parameters for key in _MEMORY_KEYS):
+        if "classification" in parameters:
+            raise invalid_arg(f"Output can't set both 'shared_memory_region' and 'classification': output '{name}'")
+        raise no_shared_memory(parameters.get("shared_memory_region"))
+    binary = _boolean("binary_data", parameters.get("binary_data", False))
+    classes = _unsigned("classification", parameters.get("classification", 0))
+    return OutputForm(binary, classes)

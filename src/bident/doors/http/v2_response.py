@@ -1,0 +1,126 @@
+"""An InferResponse to a v2 answer: JSON, and the binary part where it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from bident.doors.classification import classify
+from bident.doors.http.exchange import Buffer
+from bident.doors.http.v2_request import JSON_ANSWER, Answering
+from bident.engine.servable import Servable
+from bident.errors import Code, ServeError
+from bident.wire.datatypes import BYTES, DATATYPES
+from bident.wire.infer import Column, InferOutput, InferResponse
+from bident.wire.tensor import pack
+
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+_MAX_FRAMES = 1024
+_BF16 = DATATYPES["BF16"]
+
+
+def encode_json(response: InferResponse, servable: Servable) -> bytes:
+    """The JSON of an answer without a binary part: the hot path.
+
+    What is the same in every answer of a shape is written once (a *frame*), the numbers once per
+    batch; an answer is its frame with its rows of the numbers put in.
+    """
+    outputs = response.outputs
+    key = tuple([(output.column.name, output.shape) for output in outputs])
+    frame = servable.answer_frames.get(key)
+    if frame is None:
+        if len(servable.answer_frames) >= _MAX_FRAMES:
+            servable.answer_frames.clear()
+        frame = servable.answer_frames[key] = _frame(response)
+    parts = [b'{"id":' + orjson.dumps(response.id) + b","] if response.id else [b"{"]
+    for piece, output in zip(frame, outputs, strict=False):
+        parts.append(piece)
+        parts.append(_data(output))
+    parts.append(frame[-1])
+    return b"".join(parts)
+
+
+def _frame(response: InferResponse) -> list[bytes]:
+    """The text before each output's data, and after the last one's."""
+    head = orjson.dumps({"model_name": response.model_name, "model_version": response.model_version})
+    pieces: list[bytes] = []
+    before = head[1:-1] + b',"outputs":[{'
+    for output in response.outputs:
+        described = {"name": output.name, "datatype": output.datatype.name, "shape": output.shape}
+        pieces.append(before + orjson.dumps(described)[1:-1] + b',"data":')
+        before = b"},{"
+    return [*pieces, b"}]}" if pieces else head[1:-1] + b',"outputs":[]}']
+
+
+def _data(output: InferOutput) -> bytes:
+    """The output's elements as a flat JSON array, row-major; NaN and infinities are null."""
+    column = output.column
+    if column.datatype is BYTES:
+        return orjson.dumps([_text(column.name, value) for value in output.array().reshape(-1).tolist()])
+    if output.stop == -1:
+        return orjson.dumps(_writable(column).ravel(), option=_NUMPY)
+    rows: list[bytes] | None = column.rendered
+    if rows is None:
+        # One array of arrays for the whole batch; what lies between two rows can only be this.
+        table = np.ascontiguousarray(_writable(column)).reshape(column.array.shape[0], -1)
+        rows = column.rendered = orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
+    if output.stop - output.start == 1:
+        return b"[" + rows[output.start] + b"]"
+    return b"[" + b",".join(rows[output.start : output.stop]) + b"]"
+
+
+def _writable(column: Column) -> NDArray[Any]:
+    """The column's numbers in a form that orjson has: it knows no bfloat16."""
+    return column.array.astype(np.float32) if column.datatype is _BF16 else column.array
+
+
+def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
+    """The JSON of an answer and the pieces of its binary part, as ``answering`` wants them."""
+    if answering is JSON_ANSWER and not response.parameters:
+        return encode_json(response, servable), []
+    pieces: list[Buffer] = []
+    outputs: list[dict[str, Any]] = []
+    batched = servable.config.max_batch_size > 0
+    for whole in response.outputs:
+        form = answering.forms.get(whole.name, answering.default)
+        labels = servable.labels.get(whole.name)
+        output = classify(whole, form.classes, labels, batched=batched) if form.classes else whole
+        described: dict[str, Any] = {"name": output.name, "datatype": output.datatype.name, "shape": output.shape}
+        if form.binary:
+            piece = pack(output.array(), output.datatype)
+            described["parameters"] = {"binary_data_size": len(piece)}
+            if len(piece):
+                pieces.append(piece)
+        else:
+            described["data"] = orjson.Fragment(_data(output))
+        outputs.append(described)
+    document = _head(response)
+    document["outputs"] = outputs
+    return orjson.dumps(document), pieces
+
+
+def _head(response: InferResponse) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if response.id:
+        document["id"] = response.id
+    document["model_name"] = response.model_name
+    document["model_version"] = response.model_version
+    if response.parameters:
+        document["parameters"] = response.parameters
+    return document
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ServeError(
+            Code.INVALID_ARG,
+            f"output '{name}' holds bytes that are not UTF-8 text and cannot be JSON; ask for it with "
+            f'"parameters": {{"binary_data": true}}',
+        ) from None

@@ -1,0 +1,1 @@
+"""The tensor engine: a request in, answers out."""

@@ -1,0 +1,153 @@
+"""Checks a request against its model's declaration, before it may queue.
+
+The checks and their words are Triton's (``infer_request.cc``, Normalize): clients match on the
+fragments. What a model's declaration fixes is worked out once, in :class:`Admission`.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from bident.errors import ServeError, invalid_arg
+from bident.model.config import ModelConfig, TensorSpec
+from bident.wire.infer import InferInput, InferRequest
+
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
+    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
+    "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+)
+
+
+class Admission:
+    """The gate of one model: completes ``batch_size`` and ``signature`` or raises INVALID_ARG."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        self._inputs = config.inputs
+        self._required = config.required_inputs
+        self._names = config.inputs.keys()
+        self._outputs = config.outputs.keys()
+        self._batching = config.max_batch_size > 0
+        self._uniform = not any(spec.optional or -1 in spec.dims for spec in config.inputs.values())
+        """Whether all valid requests can share a batch, which spares each one a signature."""
+
+    def admit(self, request: InferRequest) -> None:
+        """Validate ``request`` and set its ``batch_size`` and ``signature``."""
+        if request.inputs.keys() != self._names:
+            self._check_names(request)
+        if self._batching:
+            self._admit_batch(request)
+        else:
+            for tensor in request.inputs.values():
+                spec = self._inputs[tensor.name]
+                if tensor.datatype is not spec.datatype:
+                    raise self._wrong_datatype(request, tensor, spec)
+                if tensor.shape != spec.dims and not _fits(tensor.shape, spec.dims):
+                    raise self._wrong_shape(request, tensor, spec)
+        if request.outputs is not None:
+            for name in request.outputs:
+                if name not in self._outputs:
+                    raise self._unknown_output(name)
+
+    def _admit_batch(self, request: InferRequest) -> None:
+        batch_size = -1
+        for tensor in request.inputs.values():
+            spec = self._inputs[tensor.name]
+            if tensor.datatype is not spec.datatype:
+                raise self._wrong_datatype(request, tensor, spec)
+            shape = tensor.shape
+            if not shape:
+                raise _core(
+                    request,
+                    f"input '{tensor.name}' has no shape but model requires batch dimension for '{self._config.name}'",
+                )
+            if shape[1:] != spec.dims and not _fits(shape[1:], spec.dims):
+                raise self._wrong_shape(request, tensor, spec)
+            if batch_size < 0:
+                batch_size = shape[0]
+            elif batch_size != shape[0]:
+                raise _core(
+                    request,
+                    f"input '{tensor.name}' batch size does not match other inputs for "
+                    f"'{self._config.name}': got {shape[0]}, the inputs before it have {batch_size}",
+                )
+        if batch_size < 1 or batch_size > self._config.max_batch_size:
+            self._refuse_batch_size(request, batch_size)
+        request.batch_size = batch_size
+        if not self._uniform:
+            request.signature = tuple((tensor.name, tensor.shape[1:]) for tensor in request.inputs.values())
+
+    def _refuse_batch_size(self, request: InferRequest, batch_size: int) -> None:
+        name = self._config.name
+        if batch_size < 1:
+            raise _core(request, f"inference request batch-size must be >= 1 for '{name}': an input has an empty batch")
+        raise _core(
+            request,
+            f"inference request batch-size must be <= {self._config.max_batch_size} for '{name}'; "
+            f"send smaller batches, or raise max_batch_size (got {batch_size})",
+        )
+
+    def _check_names(self, request: InferRequest) -> None:
+        given = request.inputs.keys()
+        name = self._config.name
+        for unknown in given - self._names:
+            near = difflib.get_close_matches(unknown, self._names, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise invalid_arg(
+                f"unexpected inference input '{unknown}' for model '{name}'{hint} (its inputs: {_listed(self._names)})"
+            )
+        missing = [needed for needed in self._names if needed in self._required and needed not in given]
+        if not missing:
+            return
+        wanted = str(len(self._names))
+        if len(self._required) < len(self._names):
+            wanted = f"number of inputs between {len(self._required)} and {len(self._names)}"
+        else:
+            wanted = f"{wanted} inputs"
+        raise _core(
+            request,
+            f"expected {wanted} but got {len(given)} inputs for model '{name}'. Got input(s) [{_listed(given)}], "
+            f"but missing required input(s) [{_listed(missing)}]. Please provide all required input(s).",
+        )
+
+    def _wrong_datatype(self, request: InferRequest, tensor: InferInput, spec: TensorSpec) -> ServeError:
+        return _core(
+            request,
+            f"inference input '{tensor.name}' data-type is '{tensor.datatype.name}', but model "
+            f"'{self._config.name}' expects '{spec.datatype.name}'",
+        )
+
+    def _wrong_shape(self, request: InferRequest, tensor: InferInput, spec: TensorSpec) -> ServeError:
+        expected = [-1, *spec.dims] if self._batching else list(spec.dims)
+        note = f" {_BATCH_NOTE}" if self._batching else ""
+        return _core(
+            request,
+            f"unexpected shape for input '{tensor.name}' for model '{self._config.name}'. Expected "
+            f"{_compact(expected)}, got {_compact(list(tensor.shape))}.{note}",
+        )
+
+    def _unknown_output(self, name: str) -> ServeError:
+        near = difflib.get_close_matches(name, self._outputs, 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        return invalid_arg(
+            f"unexpected inference output '{name}' for model '{self._config.name}'{hint} "
+            f"(its outputs: {_listed(self._outputs)})"
+        )
+
+
+def _core(request: InferRequest, message: str) -> ServeError:
+    """Triton's core prefixes its messages with the request's id."""
+    return invalid_arg(f"[request id: {request.id or '<id_unknown>'}] {message}")
+
+
+def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    return len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True))
+
+
+def _listed(names: object) -> str:
+    return ", ".join(f"'{name}'" for name in names)  # type: ignore[attr-defined]
+
+
+def _compact(shape: list[int]) -> str:
+    return "[" + ",".join(str(dim) for dim in shape) + "]"

@@ -1,0 +1,226 @@
+"""The one verb: a request in, answers out. And the control of what there is to ask.
+
+Doors talk to this class only. ``infer`` never waits; everything else that may take time is a
+coroutine. All of it runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bident.engine.lifecycle import Lifecycle, State
+from bident.engine.servable import Servable
+from bident.errors import Code, ServeError, invalid_arg
+from bident.model import overlay
+from bident.model.config import ModelConfig
+from bident.model.folder import ModelFolder, check_name
+from bident.model.repository import Repository
+from bident.wire.infer import InferRequest
+
+logger = logging.getLogger("bident.engine")
+
+
+@dataclass(frozen=True)
+class ControlMode:
+    """``--model-control-mode``: who decides what is loaded."""
+
+    name: str
+    poll_seconds: float = 15.0
+
+
+class Engine:
+    """Serves the models of a repository."""
+
+    def __init__(
+        self, repository: Repository, lifecycle: Lifecycle, control: ControlMode, overlays: Path, *, strict: bool = True
+    ) -> None:
+        """``overlays``: a folder for models that a client sent. ``strict``: ready means every model is."""
+        self.repository = repository
+        self.lifecycle = lifecycle
+        self._control = control
+        self._overlays = overlays
+        self._strict = strict
+        self._overridden: dict[str, ModelFolder] = {}
+        self._started = False
+        self._stopping = False
+
+    # Inference
+
+    def infer(self, request: InferRequest) -> None:
+        """Check and queue ``request``; answers come through ``request.reply``. Raises ServeError if refused."""
+        if self._stopping:
+            raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
+        self.lifecycle.find(request.model_name, request.model_version).infer(request)
+
+    def cancel(self, request: InferRequest) -> None:
+        """The client has gone: take ``request`` out of its queue if it still waits there."""
+        request.cancelled = True
+        try:
+            servable = self.lifecycle.find(request.model_name, request.model_version)
+        except ServeError:
+            return
+        servable.scheduler.discard_cancelled()
+
+    # Health and metadata
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the server can answer at all (false once it is on its way out)."""
+        return not self._stopping
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server takes requests: started, and (strictly) every model ready."""
+        return self._started and not self._stopping and (not self._strict or self.lifecycle.all_ready())
+
+    def check_running(self) -> None:
+        """Raise UNAVAILABLE while the server is on its way out."""
+        if self._stopping:
+            raise ServeError(Code.UNAVAILABLE, "Server exiting")
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether ``name`` (that version of it) answers requests. Raises nothing."""
+        try:
+            self.lifecycle.find(name, version)
+        except ServeError:
+            return False
+        return True
+
+    def model(self, name: str, version: str) -> Servable:
+        """The servable behind a name. Raises Triton's error for what is unknown or not ready."""
+        return self.lifecycle.find(name, version)
+
+    def stats(self, name: str, version: str) -> list[Servable]:
+        """The servables whose figures are asked for: all, one model's, or one version's."""
+        servables = self.lifecycle.servables()
+        if not name:
+            return servables
+        named = [servable for servable in servables if servable.name == name]
+        if not named:
+            raise invalid_arg(f"requested model '{name}' is not available")
+        chosen = [servable for servable in named if not version or str(servable.version) == version]
+        if not chosen:
+            raise invalid_arg(f"requested model version is not available for model '{name}'")
+        return chosen
+
+    # Model control
+
+    def index(self, *, ready: bool) -> list[dict[str, Any]]:
+        """The repository index, by name: what exists on disk and where each version stands."""
+        rows: list[dict[str, Any]] = []
+        for name in sorted({*self.repository.names(), *self.lifecycle.names()}):
+            states = self.lifecycle.states(name)
+            if not states and not ready:
+                rows.append({"name": name})
+            for version, state in sorted(states.items()):
+                if ready and state.state is not State.READY:
+                    continue
+                row = {"name": name, "version": str(version), "state": state.state.value}
+                if state.reason:
+                    row["reason"] = state.reason
+                rows.append(row)
+        return rows
+
+    async def load(self, name: str, config: str | None = None, files: dict[str, bytes] | None = None) -> None:
+        """The load API: from the repository, or with a config and files sent along."""
+        self._check_control()
+        check_name(name)
+        loop = asyncio.get_running_loop()
+        if config is None and not files:
+            folder = await loop.run_in_executor(None, self.repository.find, name)
+            await self._load_folder(folder)
+            self._replace_overlay(name, None)
+            return
+        base = await loop.run_in_executor(None, self._base, name)
+        folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
+        try:
+            await self.lifecycle.load(folder)
+        except BaseException:
+            await loop.run_in_executor(None, folder.remove)
+            raise
+        self._replace_overlay(name, folder)
+
+    async def unload(self, name: str) -> None:
+        """The unload API: succeeds for what is not loaded, as Triton's does."""
+        self._check_control()
+        check_name(name)
+        await self.lifecycle.unload(name)
+        self._replace_overlay(name, None)
+
+    def _check_control(self) -> None:
+        self.check_running()
+        if self._control.name != "explicit":
+            raise ServeError(
+                Code.UNAVAILABLE,
+                "explicit model load / unload is not allowed if polling is enabled; "
+                "start the server with --model-control-mode=explicit",
+            )
+
+    def _base(self, name: str) -> Path | None:
+        try:
+            return self.repository.find(name).directory
+        except ServeError:
+            return None
+
+    async def _load_folder(self, folder: ModelFolder) -> None:
+        loop = asyncio.get_running_loop()
+        fingerprint = await loop.run_in_executor(None, folder.fingerprint)
+        unchanged = fingerprint == self.lifecycle.fingerprint(folder.name) and folder.name not in self._overridden
+        if unchanged and self.is_model_ready(folder.name, ""):
+            logger.info("'%s' has not changed since it was loaded", folder.name)
+            return
+        await self.lifecycle.load(folder)
+
+    def _replace_overlay(self, name: str, folder: ModelFolder | None) -> None:
+        old = self._overridden.pop(name, None)
+        if folder is not None:
+            self._overridden[name] = folder
+        if old is not None:
+            asyncio.get_running_loop().run_in_executor(None, old.remove)
+
+    # Start, poll, stop
+
+    async def start(self, names: list[str] | None) -> dict[str, ServeError]:
+        """Load ``names`` (None: all there are) and open for requests. Returns what could not be loaded."""
+        loop = asyncio.get_running_loop()
+        if names is None:
+            names = await loop.run_in_executor(None, self.repository.names)
+        failures: dict[str, ServeError] = {}
+
+        async def load(name: str) -> None:
+            try:
+                await self.lifecycle.load(await loop.run_in_executor(None, self.repository.find, name))
+            except ServeError as error:
+                failures[name] = error
+
+        await asyncio.gather(*(load(name) for name in names))
+        self._started = True
+        return failures
+
+    async def poll(self) -> None:
+        """Bring what is loaded in line with the repository: new, changed and vanished models."""
+        loop = asyncio.get_running_loop()
+        present = set(await loop.run_in_executor(None, self.repository.names))
+        for name in set(self.lifecycle.names()) - present:
+            await self.lifecycle.unload(name)
+            self.lifecycle.forget(name)
+        for name in sorted(present):
+            try:
+                folder = await loop.run_in_executor(None, self.repository.find, name)
+                fingerprint = await loop.run_in_executor(None, folder.fingerprint)
+                if fingerprint != self.lifecycle.attempted(name):
+                    await self.lifecycle.load(folder)
+            except ServeError as error:
+                logger.error("polling '%s': %s", name, error.message)
+
+    def stop_accepting(self) -> None:
+        """From now on new requests are refused; accepted ones are answered."""
+        self._stopping = True
+
+    def config(self, name: str, version: str) -> ModelConfig:
+        """The completed config of a loaded model."""
+        return self.model(name, version).config

@@ -1,0 +1,201 @@
+"""Where an instance runs: inline on the event loop, or on a thread of its own.
+
+Which one is measured, not configured: an execution expected to take less than
+``INLINE_LIMIT_NS`` costs less than handing it to a thread and back, so it runs inline; everything
+else runs on the instance's thread (native code releases the GIL). A model can pin its lane with
+``parameters { key: "LANE" value { string_value: "inline" } }`` or ``"thread"``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bident.backends.base import Instance
+from bident.engine.merge import gather, scatter
+from bident.errors import Code, ConfigError, ServeError
+from bident.model.config import ModelConfig
+from bident.wire.infer import Column, InferRequest
+
+logger = logging.getLogger("bident.engine")
+
+INLINE_LIMIT_NS = 200_000
+_UNKNOWN_NS = 10 * INLINE_LIMIT_NS
+_RISE = 0.1
+_OUTLIER = 4
+
+
+class Pin(Enum):
+    """A lane fixed by the model's config."""
+
+    AUTO = ""
+    INLINE = "inline"
+    THREAD = "thread"
+
+
+def pin_of(config: ModelConfig) -> Pin:
+    """The lane that ``config`` asks for. Raises ConfigError on a word that names none."""
+    word = config.parameters.get("LANE", "").lower()
+    try:
+        return Pin(word)
+    except ValueError:
+        raise ConfigError(
+            f"model '{config.name}': parameter LANE is '{word}'; use 'inline', 'thread', or leave it out"
+        ) from None
+
+
+class Batch:
+    """Requests that run together, and what became of them.
+
+    ``failed`` holds requests that had to leave the batch before it ran (a number out of range), each
+    with its error; ``error`` is set when the rest failed. Clocks are monotonic nanoseconds.
+    """
+
+    __slots__ = (
+        "columns",
+        "done",
+        "error",
+        "failed",
+        "infer_end_ns",
+        "infer_start_ns",
+        "requests",
+        "rows",
+        "start_ns",
+    )
+
+    def __init__(self, requests: list[InferRequest], rows: int) -> None:
+        self.requests = requests
+        self.rows = rows
+        self.columns: list[Column] = []
+        self.failed: list[tuple[InferRequest, ServeError]] = []
+        self.error: ServeError | None = None
+        self.start_ns = 0
+        self.infer_start_ns = 0
+        self.infer_end_ns = 0
+        self.done = False
+
+
+class Lane:
+    """One instance and its place of execution. At most one batch is in it at a time."""
+
+    def __init__(self, config: ModelConfig, instance: Instance, loop: asyncio.AbstractEventLoop, label: str) -> None:
+        """``label`` names the instance in logs and thread lists."""
+        self._config = config
+        self._instance = instance
+        self._loop = loop
+        self._label = label
+        self._pin = pin_of(config)
+        self._fixed_shapes = all(-1 not in spec.dims for spec in config.inputs.values())
+        self._expected_ns: dict[int, float] = {}
+        self._work: queue.SimpleQueue[tuple[Batch, Callable[[Batch], None]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def is_quick(self, requests: Iterable[InferRequest], rows: int) -> bool:
+        """Whether a batch of ``requests`` should run inline: pinned there, or measured to be short enough."""
+        if self._pin is not Pin.AUTO:
+            return self._pin is Pin.INLINE
+        return self._expected_ns.get(self._size_class(requests, rows), _UNKNOWN_NS) < INLINE_LIMIT_NS
+
+    def run_inline(self, batch: Batch) -> None:
+        """Execute ``batch`` here and now."""
+        self._execute(batch)
+        self._learn(batch)
+
+    def run_on_thread(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+        """Execute ``batch`` on the instance's thread; ``done`` is called on the event loop afterwards."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve_thread, name=f"bident {self._label}", daemon=True)
+            self._thread.start()
+        self._work.put((batch, done))
+
+    def close(self) -> None:
+        """End the thread and give back the instance's resources. No batch may be in the lane. May block."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+        try:
+            self._instance.close()
+        except Exception:
+            logger.exception("closing instance %s failed", self._label)
+
+    def _serve_thread(self) -> None:
+        while True:
+            item = self._work.get()
+            if item is None:
+                return
+            batch, done = item
+            self._execute(batch)
+            self._learn(batch)
+            try:
+                self._loop.call_soon_threadsafe(done, batch)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to answer
+
+    def _execute(self, batch: Batch) -> None:
+        """Gather, run, scatter. Whatever goes wrong ends up in ``batch``: a lane never raises."""
+        try:
+            batch.start_ns = time.monotonic_ns()
+            inputs = self._gather(batch)
+            batch.infer_start_ns = batch.infer_end_ns = time.monotonic_ns()
+            if not batch.requests:
+                return
+            outputs = self._instance.execute(inputs)
+            batch.infer_end_ns = time.monotonic_ns()
+            batch.columns = scatter(self._config, outputs, batch.rows)
+        except ServeError as error:
+            batch.error = error
+        except Exception as error:
+            logger.exception("model '%s' failed in instance %s", self._config.name, self._label)
+            batch.error = ServeError(
+                Code.INTERNAL,
+                f"model '{self._config.name}' failed to execute: {type(error).__name__}: {_first_line(error)}",
+            )
+
+    def _gather(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        try:
+            return gather(self._config, batch.requests, batch.rows)
+        except ServeError:
+            self._remove_unfit(batch)
+        return gather(self._config, batch.requests, batch.rows) if batch.requests else {}
+
+    def _remove_unfit(self, batch: Batch) -> None:
+        """Find the requests whose values do not fit and let the others run."""
+        fit: list[InferRequest] = []
+        for request in batch.requests:
+            try:
+                gather(self._config, [request], request.batch_size)
+                fit.append(request)
+            except ServeError as error:
+                batch.failed.append((request, error))
+        batch.requests = fit
+        batch.rows = sum(request.batch_size for request in fit)
+
+    def _size_class(self, requests: Iterable[InferRequest], rows: int) -> int:
+        """Batches of a like size share one expectation; a class is a power of two of rows, or of elements."""
+        if self._fixed_shapes:
+            return rows.bit_length()
+        elements = sum(tensor.count for request in requests for tensor in request.inputs.values())
+        return elements.bit_length()
+
+    def _learn(self, batch: Batch) -> None:
+        """Fall at once, rise slowly: now and then a time includes a wait for the GIL or for a processor."""
+        if batch.error is not None or not batch.requests:
+            return
+        took: float = batch.infer_end_ns - batch.start_ns
+        size = batch.rows.bit_length() if self._fixed_shapes else self._size_class(batch.requests, batch.rows)
+        expected = self._expected_ns.get(size, took)
+        if took > expected:
+            took = expected + (min(took, _OUTLIER * expected) - expected) * _RISE
+        self._expected_ns[size] = took
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:500]

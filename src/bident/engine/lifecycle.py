@@ -1,0 +1,250 @@
+"""What is loaded: load, swap, drain, unload.
+
+A load happens beside what is in service: only when every version of it is ready are the routes
+switched, all at once, on the event loop; the versions it replaces answer what they have accepted
+and are then closed. A load that fails changes nothing. Operations on one model run one after the
+other, operations on different models side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+
+from bident.engine.loader import Loader
+from bident.engine.servable import LoadedModel, Servable
+from bident.engine.stats import ModelStats
+from bident.errors import Code, ServeError
+from bident.model.folder import ModelFolder
+
+logger = logging.getLogger("bident.load")
+
+
+class State(Enum):
+    """Triton's model states, as the repository index shows them."""
+
+    UNKNOWN = "UNKNOWN"
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+
+
+UNLOADED = "unloaded"
+"""The reason of a version that is unavailable because somebody unloaded it."""
+
+
+@dataclass
+class VersionState:
+    """Where one version stands. ``since`` is a wall clock time in seconds."""
+
+    state: State
+    reason: str = ""
+    since: float = field(default_factory=time.time)
+
+
+@dataclass
+class _Entry:
+    """Everything known of one model name."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    states: dict[int, VersionState] = field(default_factory=dict)
+    serving: dict[int, Servable] = field(default_factory=dict)
+    draining: int = 0
+    fingerprint: object = None
+    attempted: object = None
+
+
+class Lifecycle:
+    """The loaded models. Every method runs on the event loop."""
+
+    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, *, threads: int = 4) -> None:
+        """``threads`` models load at the same time."""
+        self._loader = loader
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
+        self._entries: dict[str, _Entry] = {}
+        self._routes: dict[tuple[str, str], Servable] = {}
+
+    # What a request needs
+
+    def find(self, name: str, version: str) -> Servable:
+        """The servable that answers for ``name`` and ``version`` ("" is the highest ready one)."""
+        servable = self._routes.get((name, version))
+        if servable is None:
+            raise self._absent(name, version)
+        return servable
+
+    def _absent(self, name: str, version: str) -> ServeError:
+        """Triton's three answers: unknown, no such version, not ready."""
+        unknown = f"Request for unknown model: '{name}'"
+        entry = self._entries.get(name)
+        if entry is None:
+            return ServeError(Code.INVALID_ARG, f"{unknown} is not found")
+        if not version:
+            if not entry.states or all(state.reason == UNLOADED for state in entry.states.values()):
+                return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
+            return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{_because(entry.states.values())}")
+        state = entry.states.get(int(version)) if version.isdigit() else None
+        if state is None:
+            present = ", ".join(str(number) for number in sorted(entry.states)) or "none"
+            return ServeError(
+                Code.NOT_FOUND, f"{unknown} version {version} is not found (versions of this model: {present})"
+            )
+        return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{_because([state])}")
+
+    # What operators ask
+
+    def servables(self) -> list[Servable]:
+        """Every version in service, by name and version."""
+        return [
+            entry.serving[version] for _, entry in sorted(self._entries.items()) for version in sorted(entry.serving)
+        ]
+
+    def versions(self, name: str) -> list[int]:
+        """The versions of ``name`` in service, ascending."""
+        entry = self._entries.get(name)
+        return sorted(entry.serving) if entry else []
+
+    def states(self, name: str) -> dict[int, VersionState]:
+        """Where each known version of ``name`` stands."""
+        entry = self._entries.get(name)
+        return entry.states if entry else {}
+
+    def names(self) -> list[str]:
+        """Every name that was ever loaded or tried."""
+        return sorted(self._entries)
+
+    def all_ready(self) -> bool:
+        """Triton's strict readiness: every known version is ready, or was unloaded on purpose."""
+        return all(
+            entry.states and all(s.state is State.READY or s.reason == UNLOADED for s in entry.states.values())
+            for entry in self._entries.values()
+        )
+
+    def fingerprint(self, name: str) -> object:
+        """What the folder looked like from which ``name`` is served; None if it is not."""
+        entry = self._entries.get(name)
+        return entry.fingerprint if entry else None
+
+    def attempted(self, name: str) -> object:
+        """What the folder looked like at the last load of ``name``, whether it went well or not."""
+        entry = self._entries.get(name)
+        return entry.attempted if entry else None
+
+    # What changes things
+
+    async def load(self, folder: ModelFolder) -> None:
+        """Load or reload a model. Raises ServeError with Triton's words when it cannot be served."""
+        entry = self._entries.setdefault(folder.name, _Entry())
+        async with entry.lock:
+            started = time.monotonic()
+            for version in await self._loop.run_in_executor(self._pool, folder.versions):
+                if version not in entry.serving:
+                    entry.states[version] = VersionState(State.LOADING)
+            try:
+                entry.attempted = await self._loop.run_in_executor(self._pool, folder.fingerprint)
+                loaded = await self._loop.run_in_executor(self._pool, self._loader.load, folder)
+            except ServeError as error:
+                self._note_failure(folder.name, entry, error)
+                raise _load_failed(folder.name, entry, error) from error
+            entry.fingerprint = entry.attempted
+            self._put_into_service(entry, loaded, time.monotonic() - started)
+
+    async def unload(self, name: str) -> None:
+        """Take a model out of service. Returns once no new request reaches it; what it has accepted is answered."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return
+        async with entry.lock:
+            entry.fingerprint = entry.attempted = None
+            for version, servable in list(entry.serving.items()):
+                entry.states[version] = VersionState(State.UNLOADING)
+                self._retire(name, entry, servable)
+            for version, state in entry.states.items():
+                if state.state is not State.UNLOADING:
+                    entry.states[version] = VersionState(State.UNAVAILABLE, UNLOADED)
+            entry.serving.clear()
+            self._route(name, entry)
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a model that has gone from the repository (call after ``unload``)."""
+        entry = self._entries.get(name)
+        if entry is not None and not entry.serving and not entry.draining:
+            del self._entries[name]
+
+    def in_flight(self) -> dict[str, int]:
+        """How many versions of which models still have requests to answer."""
+        busy = {name: entry.draining for name, entry in self._entries.items() if entry.draining}
+        for servable in self.servables():
+            if not servable.scheduler.is_idle:
+                busy[servable.name] = busy.get(servable.name, 0) + 1
+        return busy
+
+    def close(self) -> None:
+        """Stop the loading threads; loads under way are abandoned."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _note_failure(self, name: str, entry: _Entry, error: ServeError) -> None:
+        logger.error("failed to load '%s': %s", name, error.message)
+        loading = [version for version, state in entry.states.items() if state.state is State.LOADING]
+        for version in loading or ([] if entry.serving else [1]):
+            entry.states[version] = VersionState(State.UNAVAILABLE, error.message)
+
+    def _put_into_service(self, entry: _Entry, loaded: LoadedModel, seconds: float) -> None:
+        name = loaded.config.name
+        replaced = entry.serving
+        entry.serving = {}
+        for version in loaded.instances:
+            old = replaced.get(version)
+            stats = old.stats if old is not None else ModelStats()
+            stats.load_seconds = seconds
+            entry.serving[version] = Servable(loaded, version, stats, self._loop)
+        entry.states = {version: state for version, state in entry.states.items() if state.state is State.UNLOADING}
+        for version in entry.serving:
+            entry.states[version] = VersionState(State.READY)
+        self._route(name, entry)
+        for version, servable in replaced.items():
+            if version not in entry.serving:
+                entry.states[version] = VersionState(State.UNLOADING)
+            self._retire(name, entry, servable)
+        logger.info("successfully loaded '%s'", name)
+
+    def _route(self, name: str, entry: _Entry) -> None:
+        """Make the routes of ``name`` agree with what is in service."""
+        for key in [key for key in self._routes if key[0] == name]:
+            del self._routes[key]
+        for version, servable in entry.serving.items():
+            self._routes[name, str(version)] = servable
+        if entry.serving:
+            self._routes[name, ""] = entry.serving[max(entry.serving)]
+
+    def _retire(self, name: str, entry: _Entry, servable: Servable) -> None:
+        entry.draining += 1
+
+        def closed() -> None:
+            entry.draining -= 1
+            state = entry.states.get(servable.version)
+            if state is not None and state.state is State.UNLOADING:
+                entry.states[servable.version] = VersionState(State.UNAVAILABLE, UNLOADED)
+                logger.info("successfully unloaded '%s' version %d", name, servable.version)
+
+        servable.retire(closed)
+
+
+def _because(states: Iterable[VersionState]) -> str:
+    reasons = sorted({state.reason or state.state.value.lower() for state in states})
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _load_failed(name: str, entry: _Entry, error: ServeError) -> ServeError:
+    versions = [version for version, state in entry.states.items() if state.reason == error.message]
+    if not versions:
+        return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {error.message}")
+    states = "".join(f"version {version} is at UNAVAILABLE state: {error.message};\n" for version in versions)
+    return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {states}")

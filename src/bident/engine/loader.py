@@ -1,0 +1,112 @@
+"""Turns a model folder into instances: read, complete, check, load. Runs off the event loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from bident.backends.base import Backend, Device, Instance, ModelFiles
+from bident.backends.discovery import Backends
+from bident.engine.lane import pin_of
+from bident.engine.servable import LoadedModel
+from bident.errors import Code, ConfigError, ServeError
+from bident.model import autofill, labels, normalise, validate
+from bident.model.config import ModelConfig
+from bident.model.folder import ModelFolder
+from bident.model.proto import ModelConfigProto
+
+logger = logging.getLogger("bident.load")
+
+T = TypeVar("T")
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Loader:
+    """Loads models with the installed backends. Thread-safe: several models may load at once."""
+
+    def __init__(self, backends: Backends, *, auto_complete: bool = True, retries: int = 0) -> None:
+        self._backends = backends
+        self._auto_complete = auto_complete
+        self._retries = retries
+
+    def load(self, folder: ModelFolder) -> LoadedModel:
+        """Load every version of ``folder`` that its version policy selects, or nothing at all.
+
+        Raises ServeError with the reason; whatever a backend raises is turned into one.
+        """
+        config, backend = self.configure(folder)
+        pin_of(config)
+        loaded = LoadedModel(config, labels.load(folder.directory, config))
+        try:
+            for version in folder.select_versions(config.proto):
+                files = ModelFiles(folder.directory, version)
+                loaded.instances[version] = self._load_version(backend, files, config)
+        except BaseException:
+            loaded.close()
+            raise
+        return loaded
+
+    def configure(self, folder: ModelFolder) -> tuple[ModelConfig, Backend]:
+        """The completed and validated config of ``folder``, and the backend it names."""
+        proto = folder.raw_config()
+        versions = folder.versions()
+        for warning in folder.warnings():
+            logger.warning(warning)
+        _refuse_unbuilt(proto)
+        autofill.fill_backend(proto, folder.directory, versions)
+        backend = self._backends.get(proto.backend)
+        if self._auto_complete and versions:
+            files = ModelFiles(folder.directory, versions[-1])
+            proto = _guard(folder.name, lambda: backend.complete(files, ModelConfig.from_proto(proto))).to_proto()
+        normalise.apply(proto, backend.default_instance_count)
+        validate.check(proto, str(folder.config_path))
+        return ModelConfig.from_proto(proto), backend
+
+    def _load_version(self, backend: Backend, files: ModelFiles, config: ModelConfig) -> list[Instance]:
+        device = Device(threads=max(1, usable_cores() // config.instance_count))
+        instances: list[Instance] = []
+        try:
+            for _ in range(config.instance_count):
+                instances.append(self._load_instance(backend, files, config, device))
+        except BaseException:
+            for instance in instances:
+                instance.close()
+            raise
+        return instances
+
+    def _load_instance(self, backend: Backend, files: ModelFiles, config: ModelConfig, device: Device) -> Instance:
+        for attempt in range(self._retries + 1):
+            try:
+                return _guard(config.name, lambda: backend.load(files, config, device))
+            except ServeError as error:
+                if attempt == self._retries:
+                    raise
+                logger.warning("loading '%s' failed (%s), trying again", config.name, error.message)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _refuse_unbuilt(proto: ModelConfigProto) -> None:
+    """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
+    for scheduler, words in (("ensemble_scheduling", "ensembles"), ("sequence_batching", "sequence batching")):
+        if proto.HasField(scheduler):
+            raise ServeError(Code.UNSUPPORTED, f"model '{proto.name}' needs {words}, which this version does not have")
+
+
+def _guard(name: str, step: Callable[[], T]) -> T:
+    """Run ``step`` of a backend; whatever it raises becomes an error with one readable line."""
+    try:
+        return step()
+    except ServeError:
+        raise
+    except Exception as error:
+        logger.exception("loading '%s' failed", name)
+        first = (str(error).strip().splitlines() or ["no message"])[0][:500]
+        raise ConfigError(f"{type(error).__name__}: {first}") from error

@@ -1,0 +1,254 @@
+"""One model version's queue: decides which requests run together, when, and on which instance.
+
+Tick batching: ``submit`` only queues. At the end of the event loop's tick everything that is queued
+becomes as few batches as the policy allows. While all instances are busy, requests pile up and
+become the next batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+
+from bident.engine.batching import BatchPolicy, Plan
+from bident.engine.lane import Batch, Lane
+from bident.engine.merge import answer_outputs
+from bident.engine.queue import RequestQueue
+from bident.engine.stats import FailureReason, ModelStats
+from bident.errors import Code, ServeError
+from bident.model.config import ModelConfig
+from bident.wire.infer import InferRequest, InferResponse
+
+logger = logging.getLogger("bident.engine")
+
+_COMPANY_WINDOW_NS = 50_000_000
+"""How long the number of requests seen together is taken as a sign of how many will come again."""
+
+_TICK_BUDGET_NS = 2_000_000
+"""How long inline executions may keep the loop before other connections get their turn."""
+
+
+class Scheduler:
+    """Owns the queue and the idle lanes of one model version. Lives on the event loop."""
+
+    def __init__(
+        self, config: ModelConfig, version: str, lanes: list[Lane], stats: ModelStats, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._name = config.name
+        self._version = version
+        self._policy = BatchPolicy(config)
+        self._queue = RequestQueue(config.dynamic_batching)
+        self._idle = list(lanes)
+        self._running = 0
+        self._stats = stats
+        self._loop = loop
+        self._armed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._company = _Company()
+        self._in_order: deque[Batch] | None = (
+            deque() if config.dynamic_batching and config.dynamic_batching.preserve_ordering else None
+        )
+        self.on_idle: Callable[[], None] | None = None
+        """Called whenever nothing is queued or running any more."""
+
+    @property
+    def pending(self) -> int:
+        """Requests accepted and not yet executing (``nv_inference_pending_request_count``)."""
+        return self._queue.size
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or running."""
+        return not self._queue.size and not self._running
+
+    def submit(self, request: InferRequest) -> None:
+        """Queue ``request``. Raises UNAVAILABLE when its queue is full."""
+        request.queued_ns = time.monotonic_ns()
+        try:
+            self._queue.push(request)
+        except ServeError:
+            self._stats.record_failure(FailureReason.REJECTED, request.queued_ns - request.received_ns)
+            raise
+        self._arm()
+
+    def discard_cancelled(self) -> None:
+        """Take requests whose client has gone out of the queue."""
+        for request in self._queue.drop_cancelled():
+            self._fail(request, ServeError(Code.CANCELLED, "request cancelled by the client"), FailureReason.CANCELED)
+        self._notice_idle()
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._armed = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._queue.has_deadlines:
+            self._reject_expired()
+        started = time.monotonic_ns()
+        while self._queue.size and self._idle:
+            if not self._dispatch():
+                break
+            if self._queue.size and time.monotonic_ns() - started > _TICK_BUDGET_NS:
+                self._arm()
+                break
+        if self._queue.size and not self._armed:
+            self._set_timer()
+        self._notice_idle()
+
+    def _dispatch(self) -> bool:
+        """Run the next batch; False when it is better to wait for more requests first."""
+        queue = self._queue
+        plan = self._policy.plan(queue.in_order())
+        if self._policy.delay_ns and self._should_wait(plan):
+            return False
+        batch = Batch(queue.take(plan.take), plan.rows)
+        lane = self._idle[-1]
+        if self._in_order is not None:
+            self._in_order.append(batch)
+        if lane.is_quick(batch.requests, batch.rows):
+            lane.run_inline(batch)
+            self._settle_in_turn(batch)
+            return True
+        self._idle.pop()
+        self._running += plan.take
+        lane.run_on_thread(batch, partial(self._finish, lane, plan.take))
+        return True
+
+    def _should_wait(self, plan: Plan) -> bool:
+        """Whether the declared delay is worth spending on ``plan``.
+
+        It is not once it has passed, nor when nobody else seems to be sending, nor when the batch
+        is so quick that running it now costs less than the wait.
+        """
+        now = time.monotonic_ns()
+        outstanding = self._queue.size + self._running
+        self._company.see(outstanding, now)
+        if not plan.could_grow or outstanding >= self._company.expected:
+            return False
+        if now - self._queue.first().queued_ns >= self._policy.delay_ns:
+            return False
+        return not self._idle[-1].is_quick(islice(self._queue.in_order(), plan.take), plan.rows)
+
+    def _finish(self, lane: Lane, count: int, batch: Batch) -> None:
+        """Back on the loop after a thread ran ``batch``, which began with ``count`` requests."""
+        self._idle.append(lane)
+        self._running -= count
+        self._settle_in_turn(batch)
+        if self._queue.size:
+            self._arm()
+        self._notice_idle()
+
+    def _settle_in_turn(self, batch: Batch) -> None:
+        if self._in_order is None:
+            self._settle(batch)
+            return
+        batch.done = True
+        while self._in_order and self._in_order[0].done:
+            self._settle(self._in_order.popleft())
+
+    def _settle(self, batch: Batch) -> None:
+        """Answer the batch's requests and add up its figures."""
+        for request, error in batch.failed:
+            self._fail(request, error, FailureReason.OTHER)
+        requests = batch.requests
+        if batch.error is not None:
+            for request in requests:
+                self._fail(request, batch.error, FailureReason.BACKEND)
+            return
+        alone = len(requests) == 1
+        start = answered = queued_ns = received_ns = 0
+        for request in requests:
+            try:
+                outputs = answer_outputs(request, batch.columns, start, alone=alone)
+            except ServeError as error:
+                self._fail(request, error, FailureReason.BACKEND)
+            else:
+                answered += 1
+                queued_ns += request.queued_ns
+                received_ns += request.received_ns
+                self._reply(request, InferResponse(self._name, self._version, request.id, outputs))
+            start += request.batch_size
+        if not answered:
+            return
+        end_ns = time.monotonic_ns()
+        self._stats.record_batch(
+            answered,
+            batch.rows,
+            answered * batch.start_ns - queued_ns,
+            answered * end_ns - received_ns,
+            batch.infer_start_ns - batch.start_ns,
+            batch.infer_end_ns - batch.infer_start_ns,
+            end_ns - batch.infer_end_ns,
+        )
+
+    def _fail(self, request: InferRequest, error: ServeError, reason: FailureReason) -> None:
+        self._stats.record_failure(reason, time.monotonic_ns() - request.received_ns)
+        self._reply(request, InferResponse.failure(request, error))
+
+    def _reply(self, request: InferRequest, response: InferResponse) -> None:
+        try:
+            request.reply(response)
+        except Exception:
+            # One answer that cannot be written must not cost its batch companions theirs.
+            logger.exception("an answer of model '%s' could not be delivered", self._name)
+
+    def _reject_expired(self) -> None:
+        for request in self._queue.expire(time.monotonic_ns()):
+            error = ServeError(
+                Code.UNAVAILABLE,
+                f"Request timeout expired: it waited longer than its queue policy allows for model '{self._name}'",
+            )
+            self._fail(request, error, FailureReason.REJECTED)
+
+    def _set_timer(self) -> None:
+        """Wake up when the batch that waits for company has waited enough, or a deadline passes."""
+        wake_ns = self._queue.next_deadline_ns() if self._queue.has_deadlines else 0
+        if self._idle:
+            due_ns = self._queue.first().queued_ns + self._policy.delay_ns
+            wake_ns = min(wake_ns, due_ns) if wake_ns else due_ns
+        if wake_ns:
+            delay_s = max(0, wake_ns - time.monotonic_ns()) / 1e9
+            self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _notice_idle(self) -> None:
+        if self.on_idle is not None and self.is_idle:
+            self.on_idle()
+
+
+class _Company:
+    """How many requests have lately been waiting or running at once.
+
+    As many are expected to come again: clients that wait for an answer before they ask again send
+    together what was answered together. A lone client is never expected to have company.
+    """
+
+    __slots__ = ("_current", "_previous", "_since_ns")
+
+    def __init__(self) -> None:
+        self._current = 0
+        self._previous = 0
+        self._since_ns = 0
+
+    @property
+    def expected(self) -> int:
+        """The most seen at once in the last two windows."""
+        return max(self._current, self._previous)
+
+    def see(self, outstanding: int, now_ns: int) -> None:
+        """Note that ``outstanding`` requests are waiting or running now."""
+        age = now_ns - self._since_ns
+        if age > _COMPANY_WINDOW_NS:
+            self._previous = self._current if age < 2 * _COMPANY_WINDOW_NS else 0
+            self._current = 0
+            self._since_ns = now_ns
+        self._current = max(self._current, outstanding)

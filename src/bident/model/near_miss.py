@@ -1,0 +1,72 @@
+"""Recognises a model folder that is nearly right: one rename or one move away from being served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_MODEL_SUFFIXES = frozenset({".onnx", ".pt", ".pt2", ".py", ".xml", ".ubj", ".tl", ".plan"})
+
+
+def advice(directory: Path, versions: list[int], wanted: Iterable[str]) -> str:
+    """What to rename or move so that a file called one of ``wanted`` is found; empty if nothing is near.
+
+    ``directory`` is the model's folder, ``versions`` the version folders it has.
+    """
+    known = set(wanted)
+    advices = [*misnamed_config(directory), *_misplaced(directory, known)]
+    for version in versions:
+        advices += _in_version(directory / str(version), known)
+    return "; ".join(advices)
+
+
+def misnamed_config(directory: Path) -> Iterator[str]:
+    """What to rename where ``config.pbtxt`` is absent but was probably meant (``config.pbtxt.txt``)."""
+    names = _entries(directory)
+    if "config.pbtxt" in names:
+        return
+    for name in names:
+        folded = name.lower()
+        if folded.startswith(("config.pb", "config.txt", "config.prototxt")) or folded == "config":
+            yield f"rename '{name}' to 'config.pbtxt'"
+
+
+def _misplaced(directory: Path, known: set[str]) -> Iterator[str]:
+    for name in _entries(directory):
+        if name in known:
+            yield f"move '{name}' into a version folder: {directory / '1' / name}"
+        elif name.isdigit() and name.startswith("0") and known.intersection(_entries(directory / name)):
+            yield f"rename the version folder '{name}' to '{name.lstrip('0') or '1'}'"
+        elif not name.isdigit():
+            yield from _nested(directory / name)
+
+
+def _nested(inner: Path) -> Iterator[str]:
+    """``M/M/1/model.onnx``: an archive unpacked into a folder of its own name."""
+    if any(name.isdigit() for name in _entries(inner)):
+        yield f"the version folders in '{inner.name}' lie one level too deep: move them to {inner.parent}"
+
+
+def _in_version(version: Path, known: set[str]) -> Iterator[str]:
+    names = _entries(version)
+    folded = {name.lower(): name for name in known}
+    for name in names:
+        if meant := _meant(name, folded):
+            yield f"rename '{name}' to '{meant}' or set backend and default_model_filename"
+        elif inside := known.intersection(_entries(version / name)):
+            yield f"move '{name}/{min(inside)}' one folder up"
+        elif Path(name).suffix.lower() in _MODEL_SUFFIXES:
+            yield f"rename '{name}' to 'model{Path(name).suffix.lower()}' or set backend and default_model_filename"
+
+
+def _meant(name: str, folded: dict[str, str]) -> str | None:
+    """The known name that ``name`` is but for capitals or an extension too many (``model.onnx.txt``)."""
+    lower = name.lower()
+    return folded.get(lower) or folded.get(lower.rpartition(".")[0])
+
+
+def _entries(directory: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))
+    except OSError:
+        return []

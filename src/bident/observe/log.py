@@ -1,0 +1,50 @@
+"""The server's log, in the two formats that Triton has."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import TextIO
+
+_LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
+
+
+class TritonFormatter(logging.Formatter):
+    """``I1130 13:18:58.662133 6899 lifecycle.py:41] "message"``, or with an ISO 8601 time in front."""
+
+    def __init__(self, *, iso8601: bool = False) -> None:
+        super().__init__()
+        self._iso8601 = iso8601
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = _LETTERS.get(record.levelno, "I")
+        place = f"{record.process} {record.filename}:{record.lineno}]"
+        utc = time.gmtime(record.created)
+        if self._iso8601:
+            head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', utc)} {letter} {place}"
+        else:
+            microseconds = int(record.created % 1 * 1_000_000)
+            head = f"{letter}{time.strftime('%m%d %H:%M:%S', utc)}.{microseconds:06d} {place}"
+        # Escaped as JSON: a message that carries a client's bytes cannot forge a line of its own.
+        line = f"{head} {json.dumps(record.getMessage(), ensure_ascii=False)}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str) -> None:
+    """Send Bident's log to ``path`` (standard error if empty), from the lowest level that is on.
+
+    Raises OSError when the file cannot be opened.
+    """
+    stream: TextIO = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr  # noqa: SIM115, PTH123
+    target = logging.StreamHandler(stream)
+    target.setFormatter(TritonFormatter(iso8601=style == "ISO8601"))
+    wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}
+    target.addFilter(lambda record: wanted.get(record.levelno, True))
+    root = logging.getLogger("bident")
+    root.handlers[:] = [target]
+    root.setLevel(logging.DEBUG if verbose else logging.INFO)
+    root.propagate = False

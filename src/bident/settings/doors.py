@@ -1,0 +1,155 @@
+"""The settings of the doors: HTTP, gRPC, metrics, and the two cloud front ends Triton has."""
+
+# ruff: noqa: RUF009 - setting() returns a dataclass field, not a default value
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bident.settings.setting import CPU_ONLY, setting
+from bident.settings.values import (
+    BOOLEAN,
+    COUNT,
+    PAIRS,
+    PORT,
+    REAL,
+    RESTRICTIONS,
+    TEXT,
+    RestrictedApi,
+    choice,
+    whole,
+)
+
+_GRPC = "none yet: the gRPC door is not built"
+_SAGEMAKER = "none yet: there is no SageMaker door"
+_VERTEX = "none yet: there is no Vertex AI door"
+_FORWARDING = "none yet: headers are not forwarded to models"
+_RESTRICTING = "none yet: APIs cannot be restricted"
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Http:
+    """The HTTP door."""
+
+    title: ClassVar[str] = "HTTP"
+
+    allow_http: bool = setting(BOOLEAN, True, "Open the HTTP door.")
+    http_address: str = setting(
+        TEXT, "127.0.0.1", "Address it binds to. Loopback unless told otherwise; 0.0.0.0 is every network."
+    )
+    http_port: int = setting(PORT, 8000, "Port it listens on; 0 picks a free one.")
+    reuse_http_port: bool = setting(BOOLEAN, False, "Share the port with other servers that set this too.")
+    http_header_forward_pattern: str = setting(
+        TEXT, "", "Headers whose name matches this become request parameters.", effect=_FORWARDING
+    )
+    http_thread_count: int = setting(
+        whole(1), 8, "Threads that answer HTTP requests.", effect="none: one event loop answers all connections"
+    )
+    http_max_input_size: int = setting(
+        whole(1), 64 * 1024 * 1024, "Largest request body in bytes, also after decompression."
+    )
+    http_restricted_api: tuple[RestrictedApi, ...] = setting(
+        RESTRICTIONS, (), "APIs that are answered only to requests with this header.", effect=_RESTRICTING
+    )
+    http_max_header_size: int = setting(whole(1024), 64 * 1024, "Largest request line and headers together, in bytes.")
+    http_header_timeout_secs: float = setting(REAL, 30.0, "Seconds a client may take to send a request's headers.")
+    http_idle_timeout_secs: float = setting(
+        REAL, 75.0, "Seconds after which a connection is closed on which nothing moves; 0 is never."
+    )
+    http_max_connections: int = setting(COUNT, 16384, "Connections open at the same time; 0 is no limit.")
+
+
+@dataclass(frozen=True)
+class Grpc:
+    """The gRPC door."""
+
+    title: ClassVar[str] = "gRPC"
+
+    allow_grpc: bool = setting(BOOLEAN, True, "Open the gRPC door.", effect=_GRPC)
+    grpc_address: str = setting(TEXT, "127.0.0.1", "Address it binds to.", effect=_GRPC)
+    grpc_port: int = setting(PORT, 8001, "Port it listens on; 0 picks a free one.", effect=_GRPC)
+    reuse_grpc_port: bool = setting(
+        BOOLEAN, False, "Share the port with other servers that set this too.", effect=_GRPC
+    )
+    grpc_header_forward_pattern: str = setting(
+        TEXT, "", "Metadata whose key matches this becomes request parameters.", effect=_GRPC
+    )
+    grpc_infer_thread_count: int = setting(
+        whole(1), 2, "Threads that answer gRPC requests.", effect="none: one event loop answers all connections"
+    )
+    grpc_infer_allocation_pool_size: int = setting(
+        COUNT, 8, "Request objects kept for reuse.", effect="none: Python's allocator does that"
+    )
+    grpc_max_response_pool_size: int = setting(
+        COUNT, _INT_MAX, "Response objects kept for reuse.", effect="none: Python's allocator does that"
+    )
+    grpc_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.", effect=_GRPC)
+    grpc_use_ssl_mutual: bool = setting(
+        BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.", effect=_GRPC
+    )
+    grpc_server_cert: str = setting(TEXT, "", "PEM file of the server's certificate.", effect=_GRPC)
+    grpc_server_key: str = setting(TEXT, "", "PEM file of the server's key.", effect=_GRPC)
+    grpc_root_cert: str = setting(TEXT, "", "PEM file of the root certificate for clients.", effect=_GRPC)
+    grpc_infer_response_compression_level: str = setting(
+        choice("none", "low", "medium", "high"), "none", "How hard answers are compressed.", effect=_GRPC
+    )
+    grpc_keepalive_time: int = setting(
+        COUNT, 7_200_000, "Milliseconds of silence before a keepalive ping.", effect=_GRPC
+    )
+    grpc_keepalive_timeout: int = setting(COUNT, 20_000, "Milliseconds to wait for the answer to a ping.", effect=_GRPC)
+    grpc_keepalive_permit_without_calls: bool = setting(
+        BOOLEAN, False, "Ping connections that have no call in flight.", effect=_GRPC
+    )
+    grpc_http2_max_pings_without_data: int = setting(
+        COUNT, 2, "Pings sent with no data in between; 0 is no limit.", effect=_GRPC
+    )
+    grpc_http2_min_recv_ping_interval_without_data: int = setting(
+        COUNT, 300_000, "Milliseconds that must lie between two pings of a silent client.", effect=_GRPC
+    )
+    grpc_http2_max_ping_strikes: int = setting(
+        COUNT, 2, "Pings that may come too early before the client is sent away; 0 is any number.", effect=_GRPC
+    )
+    grpc_max_connection_age: int = setting(COUNT, 0, "Milliseconds a connection may live; 0 is no limit.", effect=_GRPC)
+    grpc_max_connection_age_grace: int = setting(
+        COUNT, 0, "Milliseconds its calls may go on after that; 0 is no limit.", effect=_GRPC
+    )
+    grpc_restricted_protocol: tuple[RestrictedApi, ...] = setting(
+        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata.", effect=_GRPC
+    )
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics door."""
+
+    title: ClassVar[str] = "Metrics"
+
+    allow_metrics: bool = setting(BOOLEAN, True, "Open the metrics door.")
+    allow_cpu_metrics: bool = setting(BOOLEAN, True, "Include CPU and memory use.")
+    allow_gpu_metrics: bool = setting(BOOLEAN, True, "Include GPU use.", effect=CPU_ONLY)
+    metrics_address: str = setting(TEXT, "", "Address it binds to; without it, --http-address.")
+    metrics_port: int = setting(PORT, 8002, "Port it listens on; 0 picks a free one.")
+    metrics_interval_ms: float = setting(REAL, 2000.0, "Milliseconds between two measurements of CPU and memory.")
+    metrics_config: dict[str, str] = setting(
+        PAIRS,
+        {},
+        "counter_latencies, summary_latencies, summary_quantiles, histogram_latencies, as Triton has them.",
+    )
+
+
+@dataclass(frozen=True)
+class Clouds:
+    """Front ends of two clouds, accepted so that command lines carry over."""
+
+    title: ClassVar[str] = "SageMaker and Vertex AI"
+
+    allow_sagemaker: bool = setting(BOOLEAN, False, "Open the SageMaker door.", effect=_SAGEMAKER)
+    sagemaker_port: int = setting(PORT, 8080, "Its port.", effect=_SAGEMAKER)
+    sagemaker_safe_port_range: str = setting(TEXT, "", "Ports the other doors may use.", effect=_SAGEMAKER)
+    sagemaker_thread_count: int = setting(whole(1), 8, "Its threads.", effect=_SAGEMAKER)
+    allow_vertex_ai: bool = setting(BOOLEAN, False, "Open the Vertex AI door.", effect=_VERTEX)
+    vertex_ai_port: int = setting(PORT, 8080, "Its port.", effect=_VERTEX)
+    vertex_ai_thread_count: int = setting(whole(1), 8, "Its threads.", effect=_VERTEX)
+    vertex_ai_default_model: str = setting(TEXT, "", "The model it asks when none is named.", effect=_VERTEX)

@@ -1,0 +1,146 @@
+"""Reads settings from the command line, the environment and a file, and settles them.
+
+The command line is read as ``tritonserver`` reads it: ``--x=y`` and ``--x y`` are the same, and the
+start of a flag is enough where only one flag starts so (``--model-repo``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bident.errors import SettingsError
+from bident.settings.setting import Setting
+from bident.settings.settle import settle
+from bident.settings.tensor import TABLE, TensorSettings
+
+_BY_FLAG: dict[str, Setting] = {flag: row for row in TABLE for flag in (row.flag, *row.aliases)}
+_BY_KEY: dict[str, Setting] = {flag.removeprefix("--"): row for flag, row in _BY_FLAG.items()}
+_BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
+_SEPARATOR = ";"
+"""Between the values of one environment variable: neither paths nor ``name,key=value`` hold it."""
+
+
+@dataclass
+class _Given:
+    """The texts given for one setting by one source, and what to call them in an error."""
+
+    source: str
+    texts: list[str]
+
+
+def parse_tensor_args(
+    argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None = None
+) -> TensorSettings:
+    """The settings that ``argv``, ``environ`` and a TOML file together give.
+
+    ``config_file`` is read when neither a flag nor the environment names another; it must exist.
+    Raises SettingsError that names the flag, variable or key, what it got and what it takes.
+    """
+    given = _from_environment(environ) | _from_flags(argv)
+    named = given["config_file"].texts[-1] if "config_file" in given else config_file
+    if named is not None:
+        given = _from_file(Path(named)) | given
+    values = {name: _value(_BY_NAME[name], entry) for name, entry in given.items()}
+    return settle(TensorSettings(**values), frozenset(values))
+
+
+def _value(row: Setting, given: _Given) -> Any:
+    try:
+        items = [row.kind.parse(text) for text in given.texts]
+        return row.kind.collect(items) if row.kind.collect else items[-1]
+    except ValueError as error:
+        raise SettingsError(f'Bad option: "{given.source}". {error}') from None
+
+
+def _from_flags(argv: Sequence[str]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--") or word == "--":
+            raise SettingsError(f"Unexpected argument: {word}")
+        flag, equals, text = word.partition("=")
+        row = _find(flag)
+        if not row.takes_value:
+            if equals:
+                raise SettingsError(f"option '{row.flag}' doesn't allow an argument")
+            text = "true"
+        elif not equals:
+            if not rest or rest[0].partition("=")[0] in _BY_FLAG:
+                raise SettingsError(f"option '{row.flag}' requires an argument: {row.flag}={row.kind.metavar}")
+            text = rest.pop(0)
+        given.setdefault(row.name, _Given(row.flag, [])).texts.append(text)
+    return given
+
+
+def _find(flag: str) -> Setting:
+    if flag in _BY_FLAG:
+        return _BY_FLAG[flag]
+    starts = {row.flag: row for known, row in _BY_FLAG.items() if known.startswith(flag)}
+    if len(starts) == 1:
+        return starts.popitem()[1]
+    if starts and flag != "--":
+        raise SettingsError(f"option '{flag}' is ambiguous; it may be {' or '.join(sorted(starts)[:6])}")
+    raise SettingsError(f"unrecognized option '{flag}'{_did_you_mean(flag, _BY_FLAG)}")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    for row in TABLE:
+        text = environ.get(row.environment, "")
+        if text:
+            texts = text.split(_SEPARATOR) if row.repeatable else [text]
+            given[row.name] = _Given(row.environment, [part for part in texts if part])
+    return given
+
+
+def _from_file(path: Path) -> dict[str, _Given]:
+    tables = _read_toml(path)
+    tensor = tables.get("tensor", {})
+    strays = [key for key, value in tables.items() if not isinstance(value, dict)]
+    if strays or not isinstance(tensor, dict):
+        raise SettingsError(f"{path}: '{strays[0] if strays else 'tensor'}' must stand in a [tensor] table")
+    given: dict[str, _Given] = {}
+    for key, value in tensor.items():
+        row = _BY_KEY.get(key.replace("_", "-"))
+        if row is None:
+            raise SettingsError(f"{path}: unknown setting '{key}' in [tensor]{_did_you_mean(key, _BY_KEY)}")
+        given[row.name] = _Given(f"{key} in {path}", _texts(row, value, f"{path}: '{key}'"))
+    return given
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    # Imported only where a file is read: most servers have none, and starting must stay quick.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the config file {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+
+
+def _texts(row: Setting, value: Any, where: str) -> list[str]:
+    """A TOML value as the texts that flags would have carried."""
+    if isinstance(value, list) and row.repeatable and value:
+        return [text for item in value for text in _texts(row, item, where)]
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    if isinstance(value, (str, int, float)):
+        return [str(value)]
+    expected = "a value, or a list of them" if row.repeatable else "one value"
+    raise SettingsError(f"{where} must be {expected}, written as after {row.flag}, not {value!r}")
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean '{near[0]}'?" if near else ""

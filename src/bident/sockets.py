@@ -1,0 +1,74 @@
+"""Binding the doors' ports, all or none, with every conflict named at once."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from bident.errors import Code, ServeError
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A service and where it wants to listen; port 0 takes a free one."""
+
+    service: str
+    address: str
+    port: int
+    shared: bool = False
+
+
+def bind_all(wanted: list[Listening]) -> dict[str, socket.socket]:
+    """Bound sockets by service name.
+
+    Raises UNAVAILABLE that lists every address that could not be had; nothing stays bound then.
+    """
+    bound: dict[str, socket.socket] = {}
+    problems: list[str] = []
+    for service in wanted:
+        try:
+            bound[service.service] = _bind(service)
+        except OSError as error:
+            problems.append(f"{service.service} on {service.address}:{service.port} ({_cause(error)})")
+    if problems:
+        for sock in bound.values():
+            sock.close()
+        raise ServeError(
+            Code.UNAVAILABLE,
+            f"cannot listen: {'; '.join(problems)}. Stop what uses the port, or choose another one "
+            f"(--http-port, --metrics-port; 0 picks a free one)",
+        )
+    return bound
+
+
+def _bind(wanted: Listening) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        wanted.address, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        if hasattr(socket, "SO_REUSEPORT") and wanted.shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        # Listening here already, so that a second server sees the conflict before it loads anything.
+        sock.listen(4096)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _cause(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "already in use"
+    if error.errno == errno.EACCES:
+        return "not permitted: ports below 1024 need privileges"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    return error.strerror or str(error)

@@ -1,0 +1,26 @@
+"""The zoo: sample models that are built or fetched here, each with a question whose answer is known."""
+
+from __future__ import annotations
+
+import difflib
+
+from bident.errors import Code, ServeError
+from bident.zoo import fraud_xgb, imagenet_lite0, iris_sklearn, iris_zipmap, resnet18, yolov8n
+from bident.zoo.recipe import BuildResult, Facts, Question, Recipe
+
+__all__ = ["RECIPES", "BuildResult", "Facts", "Question", "Recipe", "find"]
+
+RECIPES: dict[str, Recipe] = {
+    module.RECIPE.name: module.RECIPE
+    for module in (fraud_xgb, iris_sklearn, iris_zipmap, resnet18, yolov8n, imagenet_lite0)
+}
+"""Every recipe by name, in the order in which they are shown and built."""
+
+
+def find(name: str) -> Recipe:
+    """The recipe called ``name``. Raises NOT_FOUND with the nearest name and all that exist."""
+    if name in RECIPES:
+        return RECIPES[name]
+    near = difflib.get_close_matches(name, RECIPES, 1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise ServeError(Code.NOT_FOUND, f"the zoo has no '{name}'; {hint}It has {', '.join(RECIPES)}")

@@ -1,0 +1,1 @@
+"""Network architectures, written node by node as ONNX graphs: no deep-learning framework is needed."""

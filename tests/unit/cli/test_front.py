@@ -1,0 +1,90 @@
+"""The command line as a whole: its front page, its speed, its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bident import __version__
+from bident.cli.app import app
+from tests.unit.cli.conftest import Bident, FakeServer
+
+HEAVY = ("numpy", "httpx", "onnxruntime", "google.protobuf", "rich.markdown", "bident.settings.tensor")
+
+
+def test_the_front_page_names_every_command(bident: Bident) -> None:
+    result = bident("--help")
+    assert result.code == 0
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__  # type: ignore[union-attr]
+        assert f"\n  {name} " in result.out, name
+    assert "Two minutes" in result.out
+    assert bident().out == result.out
+
+
+def test_the_front_page_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom bident.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_serve_does_not_import_the_command_line() -> None:
+    script = "import sys, bident.cli.serve\nprint([name for name in ('typer', 'rich', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "bident", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - started)
+    # 0.3 s is the aim on an idle machine; this fails when something heavy creeps in, not when tests run beside it.
+    assert min(times) < 0.9
+
+
+def test_version(bident: Bident) -> None:
+    assert bident("--version").out == f"bident {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["nope"], ["run"], ["ls", "--nope"], ["run", "a", "b", "--top=0"]])
+def test_a_wrong_command_line_is_2(bident: Bident, words: list[str]) -> None:
+    result = bident(*words)
+    assert result.code == 2
+    assert "Traceback" not in result.err
+
+
+def test_nobody_at_home_is_one_line_with_the_cure(bident: Bident) -> None:
+    result = bident("ls", "--url", "http://127.0.0.1:9")
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert "no server answers at http://127.0.0.1:9" in result.err
+    assert "bident up" in result.err
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "127.0.0.1:notaport"])
+def test_a_url_that_is_none(bident: Bident, url: str) -> None:
+    result = bident("ls", "--url", url)
+    assert result.code == 1
+    assert "http://127.0.0.1:8000" in result.err
+
+
+def test_the_url_comes_from_the_environment(
+    bident: Bident, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIDENT_URL", server.url)
+    assert "iris" in bident("ls").out
+
+
+def test_commands_of_the_zoo_are_reached(bident: Bident) -> None:
+    result = bident("zoo", "--help")
+    assert result.code == 0
+    assert "build" in result.out

@@ -1,0 +1,173 @@
+"""``bident zoo list``, ``build`` and ``check``, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from bident.cli import main
+from bident.errors import Code, ServeError
+from bident.zoo import RECIPES
+
+
+@dataclass(frozen=True)
+class Result:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(capfd):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as done:
+            main(["zoo", *[str(argument) for argument in arguments]])
+        return Result(int(done.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+def by_model(table):
+    """The lines of a table by the model they are about; every recipe has one."""
+    lines = {line.split()[0]: line for line in table.splitlines() if line.split() and line.split()[0] in RECIPES}
+    assert set(lines) == set(RECIPES)
+    return lines
+
+
+def test_list_before_anything_is_built(run, tmp_path):
+    result = run("list", "--into", tmp_path, "--json")
+    rows = {row["model"]: row for row in json.loads(result.stdout)}
+    assert list(rows) == list(RECIPES)
+    assert not any(row["built"] for row in rows.values())
+    assert rows["resnet18"]["weights"] == "real or synthetic"
+    assert rows["imagenet_lite0"]["weights"] == "real"
+
+
+def test_list_shows_what_is_built_and_which_weights_are_synthetic(run, repository):
+    rows = by_model(run("list", "--into", repository).stdout)
+    assert all("yes" in rows[name] for name in RECIPES)
+    assert [name for name in RECIPES if "synthetic" in rows[name]] == ["resnet18", "yolov8n"]
+
+
+def test_build_one_then_again(run, tmp_path):
+    first = run("build", "iris_sklearn", "--into", tmp_path)
+    assert (first.exit_code, "built, real weights" in first.stdout) == (0, True)
+    assert (tmp_path / "iris_sklearn" / "1" / "model.onnx").is_file()
+    second = run("build", "iris_sklearn", "--into", tmp_path)
+    assert (second.exit_code, "was there already" in second.stdout) == (0, True)
+
+
+def test_build_all_builds_nothing_twice(run, repository):
+    result = run("build", "--all", "--into", repository)
+    assert result.exit_code == 0
+    assert result.stdout.count("was there already") == len(RECIPES)
+    assert result.stdout.count("synthetic weights") == 2
+
+
+def test_build_says_why_weights_are_synthetic(run, tmp_path, monkeypatch):
+    from bident.zoo import yolov8n
+
+    def unreachable(*arguments):
+        raise ServeError(Code.UNAVAILABLE, "no [network] here")
+
+    monkeypatch.setattr(yolov8n, "_export", unreachable)
+    result = run("build", "yolov8n", "--into", tmp_path)
+    assert result.exit_code == 0
+    assert "no [network] here" in result.stderr
+
+
+def test_build_of_an_unknown_name(run, tmp_path):
+    result = run("build", "fraud_xbg", "--into", tmp_path)
+    assert result.exit_code == 1
+    assert "did you mean 'fraud_xgb'?" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["build"], ["build", "--all", "fraud_xgb"]])
+def test_build_needs_names_or_all(run, arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "--all" in result.stderr
+
+
+def test_a_failing_build_names_the_cause_and_the_others_go_on(run, tmp_path):
+    (tmp_path / "iris_sklearn").mkdir()
+    result = run("build", "iris_sklearn", "iris_zipmap", "--into", tmp_path)
+    assert result.exit_code == 1
+    assert "iris_sklearn: " in result.stderr
+    assert "not made by the zoo" in result.stderr
+    assert (tmp_path / "iris_zipmap" / "config.pbtxt").is_file()
+
+
+def test_check_asks_every_model_and_all_answer_right(run, repository, server):
+    result = run("check", "--url", server.url, "--into", repository)
+    assert result.exit_code == 0, result.stdout
+    lines = by_model(result.stdout)
+    assert "Egyptian cat 38%" in lines["imagenet_lite0"]
+    assert "synthetic" in lines["resnet18"]
+    assert all("ms" in line and "yes" in line for line in lines.values())
+
+
+def test_images_are_sent_as_binary_data_and_rows_as_json(run, repository, server):
+    run("check", "iris_sklearn", "resnet18", "--url", server.url, "--into", repository)
+    assert server.requests == [("iris_sklearn", False), ("resnet18", True)]
+
+
+def test_check_as_json(run, repository, server):
+    result = run("check", "iris_sklearn", "--url", server.url, "--into", repository, "--json")
+    (row,) = json.loads(result.stdout)
+    assert row.pop("latency_ms") > 0
+    assert row == {
+        "model": "iris_sklearn",
+        "backend": "onnxruntime",
+        "weights": "real",
+        "input": "[5.1, 3.5, 1.4, 0.2]",
+        "answer": "setosa 1.0000",
+        "ok": True,
+    }
+
+
+def test_one_wrong_answer_fails_the_check(run, repository, server):
+    server.alter = lambda model, answer: {**answer, "label": answer["label"] + 1} if model == "iris_sklearn" else answer
+    result = run("check", "iris_sklearn", "iris_zipmap", "--url", server.url, "--into", repository, "--json")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)
+    assert [row["ok"] for row in rows] == [False, True]
+    assert "wrong answer: expected label 0" in rows[0]["answer"]
+
+
+def test_a_model_that_the_server_does_not_have_fails_the_check(run, repository, server):
+    server.missing = {"iris_sklearn"}
+    result = run("check", "iris_sklearn", "--url", server.url, "--into", repository)
+    assert result.exit_code == 1
+    assert "Request for unknown model" in result.stdout
+
+
+def test_a_model_that_is_not_built_here_fails_the_check_and_is_not_asked(run, server, tmp_path):
+    result = run("check", "iris_sklearn", "--url", server.url, "--into", tmp_path)
+    assert result.exit_code == 1
+    assert "not in " in result.stdout
+    assert server.requests == []
+
+
+def test_check_of_nothing(run, tmp_path):
+    result = run("check", "--into", tmp_path)
+    assert result.exit_code == 1
+    assert "bident zoo build --all" in result.stderr
+
+
+def test_check_without_a_server(run, repository):
+    result = run("check", "--url", "http://127.0.0.1:9", "--into", repository)
+    assert result.exit_code == 1
+    assert "no server answers" in result.stderr
+
+
+def test_importing_the_zoo_imports_no_recipes_dependency():
+    heavy = "onnx onnxruntime sklearn skl2onnx xgboost PIL skimage"
+    code = f"import sys, bident.zoo, bident.cli.zoo; print([name for name in '{heavy}'.split() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
