@@ -13,7 +13,7 @@ from bident.backends.base import ModelFiles
 from bident.backends.discovery import Backends
 from bident.cli.detect import ModelFile
 from bident.errors import Code, ServeError, invalid_arg
-from bident.model import normalise, validate
+from bident.model import autofill, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.proto import ModelConfigProto, pb
 from bident.zoo.folder import model_path, staged
@@ -74,6 +74,7 @@ def _complete(files: ModelFiles, found: ModelFile, name: str) -> ModelConfig:
     message = pb.ModelConfig(name=name, backend=found.backend)
     for key, value in found.parameters:
         message.parameters[key].string_value = value
+    autofill.fill_backend(message, files.directory, [files.version])
     backend = Backends().get(found.backend)
     config = backend.complete(files, ModelConfig.from_proto(message))
     # What the server will make of it, so that a folder it would refuse is never written.

@@ -137,4 +137,5 @@ def _products_of_others(factors: NDArray[np.float64]) -> NDArray[np.float64]:
     after = np.ones_like(factors)
     np.cumprod(factors[..., :-1], axis=-1, out=before[..., 1:])
     after[..., :-1] = np.cumprod(factors[..., :0:-1], axis=-1)[..., ::-1]
-    return before * after
+    others: NDArray[np.float64] = before * after
+    return others

@@ -22,7 +22,8 @@ def _sigmoid(margins: Scores, forest: Forest) -> Scores:
     # exp overflows to inf below -88 / alpha, whose reciprocal is the right answer: 0.
     with np.errstate(over="ignore"):
         powers: Scores = np.exp(np.float32(-forest.sigmoid_alpha) * margins)
-    return np.reciprocal(np.float32(1) + powers)
+    probabilities: Scores = np.reciprocal(np.float32(1) + powers)
+    return probabilities
 
 
 POSTPROCESSORS: dict[str, Callable[[Scores, Forest], Scores]] = {
