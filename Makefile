@@ -14,7 +14,7 @@ help: ## List the targets
 
 up: $(VENV)/zoo.stamp ## Install, build the sample models, start the server, ask each model one question
 	@$(BIN)/bident zoo build --all --into $(REPOSITORY)
-	@$(BIN)/bident up --repo $(REPOSITORY)
+	@$(BIN)/bident up --repo $(REPOSITORY) > /dev/null
 	@$(BIN)/bident zoo check --into $(REPOSITORY)
 	@$(BIN)/bident status
 

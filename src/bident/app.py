@@ -29,6 +29,9 @@ from bident.sockets import Listening, bind_all
 
 logger = logging.getLogger("bident.server")
 
+_GC_THRESHOLD = 10_000
+"""Requests leave no reference cycles, so the collector finds next to nothing and may come rarely."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -114,6 +117,7 @@ class TensorServer:
             return 1
         gc.collect()
         gc.freeze()  # what is loaded now stays; the collector need not look at it again
+        gc.set_threshold(_GC_THRESHOLD, 20, 50)
         poller = asyncio.ensure_future(self._poll(engine)) if self._settings.model_control_mode == "poll" else None
         await self._signalled.wait()
         if poller is not None:

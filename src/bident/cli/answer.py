@@ -39,7 +39,8 @@ def _title(name: str, tensor: NDArray[Any] | None = None) -> str:
 
 def _show_classes(name: str, items: list[NDArray[Any]]) -> None:
     """Rows of the classification extension: ``value:index`` and, where there is one, ``:label``."""
-    rows = screen.table(">row", ">rank", "label", ">index", ">value", title=_title(name))
+    screen.show(_title(name))
+    rows = screen.table(">row", ">rank", "label", ">index", ">value")
     for number, item in enumerate(items[:_MOST_ROWS]):
         for rank, text in enumerate(item.reshape(-1).tolist(), 1):
             value, index, label = (*text.decode(errors="replace").split(":", 2), "", "")[:3]
@@ -49,7 +50,8 @@ def _show_classes(name: str, items: list[NDArray[Any]]) -> None:
 
 
 def _show_rows(name: str, items: list[NDArray[Any]], tensor: NDArray[Any]) -> None:
-    rows = screen.table(">row", "values", title=_title(name, tensor))
+    screen.show(_title(name, tensor))
+    rows = screen.table(">row", "values")
     for number, item in enumerate(items[:_MOST_ROWS]):
         rows.add_row(str(number), screen.text("  ".join(_value(value) for value in item.reshape(-1).tolist())))
     screen.show(rows)
@@ -60,7 +62,8 @@ def _show_largest(name: str, items: list[NDArray[Any]], top: int) -> None:
     if any(item.dtype == object for item in items):
         _show_rows(name, [item[:top] for item in items], items[0])
         return
-    rows = screen.table(">row", ">rank", ">index", ">value", title=f"{_title(name)}: the {top} largest values")
+    screen.show(f"{_title(name)}: the {top} largest values")
+    rows = screen.table(">row", ">rank", ">index", ">value")
     for number, item in enumerate(items[:_MOST_ROWS]):
         for rank, index in enumerate(np.argsort(-item.astype(np.float64), kind="stable")[:top].tolist(), 1):
             rows.add_row(str(number), str(rank), str(index), _value(item[index].item()))

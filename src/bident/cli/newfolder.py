@@ -9,10 +9,10 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from bident.backends.base import ModelFiles
+from bident.backends.base import Backend, ModelFiles
 from bident.backends.discovery import Backends
 from bident.cli.detect import ModelFile
-from bident.errors import Code, ServeError, invalid_arg
+from bident.errors import Code, ConfigError, ServeError, invalid_arg
 from bident.model import autofill, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.proto import ModelConfigProto, pb
@@ -29,7 +29,9 @@ _COMMENTS = {
     "instance_group": "How many copies of the model are loaded, and so may run at the same time.",
     "dynamic_batching": "Requests that wait for a free instance are put together into one batch. To hold a batch\n"
     "back for company, add max_queue_delay_microseconds.",
-    "parameters": "What the backend must know beyond that.",
+    "parameters": "What the backend must know beyond that. For trees: the file's format; whether it classifies\n"
+    "(Triton demands to be told); from which probability on the answer is class 1. To get probabilities\n"
+    'instead of classes, add predict_proba "true" and set the output\'s dims to their number.',
     "default_model_filename": "The model file in the version folder.",
 }
 _MORE = """\
@@ -72,16 +74,37 @@ def write_folder(source: Path, found: ModelFile, repository: Path, name: str) ->
 
 def _complete(files: ModelFiles, found: ModelFile, name: str) -> ModelConfig:
     message = pb.ModelConfig(name=name, backend=found.backend)
-    for key, value in found.parameters:
-        message.parameters[key].string_value = value
+    _set_parameters(message, dict(found.parameters))
     autofill.fill_backend(message, files.directory, [files.version])
     backend = Backends().get(found.backend)
+    if found.backend == "fil":
+        classifier = {"is_classifier": "true", "threshold": "0.5"}
+        regressor = {"is_classifier": "false"}
+        _set_parameters(message, classifier if _classifies(backend, files, message) else regressor)
     config = backend.complete(files, ModelConfig.from_proto(message))
     # What the server will make of it, so that a folder it would refuse is never written.
     understood = config.to_proto()
     normalise.apply(understood, backend.default_instance_count)
     validate.check(understood, "config.pbtxt")
     return config
+
+
+def _classifies(backend: Backend, files: ModelFiles, message: ModelConfigProto) -> bool:
+    """Whether a tree model is a classifier: only those can be asked for probabilities."""
+    asking = pb.ModelConfig()
+    asking.CopyFrom(message)
+    _set_parameters(asking, {"predict_proba": "true"})
+    try:
+        backend.complete(files, ModelConfig.from_proto(asking))
+    except ConfigError:
+        # What else may be wrong with the model, the completion of the real configuration says.
+        return False
+    return True
+
+
+def _set_parameters(message: ModelConfigProto, values: dict[str, str]) -> None:
+    for key, value in values.items():
+        message.parameters[key].string_value = value
 
 
 def commented(message: ModelConfigProto, origin: str) -> str:

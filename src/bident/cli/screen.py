@@ -25,12 +25,12 @@ def console(stderr: bool = False) -> Console:
     )
 
 
-def table(*columns: str, title: str = "") -> Table:
+def table(*columns: str) -> Table:
     """An empty table; a column whose name starts with ``>`` is aligned to the right."""
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
     return made

@@ -26,7 +26,7 @@ def classify(output: InferOutput, classes: int, labels: list[str] | None, *, bat
         raise invalid_arg(
             f"class result not available for output due to unsupported type: '{output.name}' is {output.datatype.name}"
         )
-    array = output.array()
+    array = output.array
     if array.size > MAX_ELEMENTS:
         raise invalid_arg(
             f"classification output tensor too large: '{output.name}' has {array.size} elements, at most {MAX_ELEMENTS}"
@@ -34,7 +34,7 @@ def classify(output: InferOutput, classes: int, labels: list[str] | None, *, bat
     items = array.reshape(array.shape[0], -1) if batched else array.reshape(1, -1)
     best = [_best(item, min(classes, items.shape[1]), labels or []) for item in items]
     result = np.array(best, dtype=object).reshape((len(best), min(classes, items.shape[1])))
-    return InferOutput.whole(output.name, BYTES, result if batched else result[0])
+    return InferOutput(output.name, BYTES, result if batched else result[0])
 
 
 def _best(item: NDArray[Any], classes: int, labels: list[str]) -> list[bytes]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig, TensorSpec
 from bident.wire.datatypes import DATATYPES, DataType, from_numpy
-from bident.wire.infer import Column, InferInput, InferOutput, InferRequest
+from bident.wire.infer import Column, InferInput, InferRequest
 
 
 def _overflow(datatype: DataType) -> float:
@@ -137,22 +137,15 @@ def _bad_output(config: ModelConfig, name: str, found: str, declared: str) -> Se
     )
 
 
-def answer_outputs(request: InferRequest, columns: list[Column], start: int, *, alone: bool) -> list[InferOutput]:
-    """The outputs of ``request``: the whole columns if it was executed ``alone``, else its rows from ``start`` on.
+def wanted_columns(request: InferRequest, columns: list[Column]) -> list[Column]:
+    """The columns that ``request`` names, in its order.
 
-    Raises INTERNAL when it asked for an output that the model did not produce.
+    Raises INTERNAL when it asks for an output that the model did not produce.
     """
-    wanted = request.outputs
-    if wanted is not None:
-        by_name = {column.name: column for column in columns}
-        missing = [name for name in wanted if name not in by_name]
-        if missing:
-            raise ServeError(
-                Code.INTERNAL,
-                f"model '{request.model_name}' produced no output '{missing[0]}', which the request asks for",
-            )
-        columns = [by_name[name] for name in wanted]
-    if alone:
-        return [InferOutput(column, column.array.shape, 0, -1) for column in columns]
-    rows = request.batch_size
-    return [InferOutput(column, (rows, *column.array.shape[1:]), start, start + rows) for column in columns]
+    by_name = {column.name: column for column in columns}
+    try:
+        return [by_name[name] for name in request.outputs or ()]
+    except KeyError as missing:
+        raise ServeError(
+            Code.INTERNAL, f"model '{request.model_name}' produced no output {missing}, which the request asks for"
+        ) from None

@@ -52,6 +52,10 @@ class RequestQueue:
         simple = len(self._levels) == 1 and self._levels[0].policy.reject_on_timeout
         self._fifo = self._levels[0].punctual if simple else None
         self._deadlines = 0
+        limits = self._levels[0].policy
+        limited = limits.max_queue_size or limits.default_timeout_us or limits.allow_timeout_override
+        self._unlimited = None if limited else self._fifo
+        """The one queue of a model that limits neither its length nor the time in it."""
 
     @property
     def has_deadlines(self) -> bool:
@@ -60,6 +64,10 @@ class RequestQueue:
 
     def push(self, request: InferRequest) -> None:
         """Queue ``request`` (its ``queued_ns`` is set). Raises UNAVAILABLE when its level is full."""
+        if self._unlimited is not None:
+            self._unlimited.append(request)
+            self.size += 1
+            return
         number = request.priority
         if not 1 <= number <= len(self._levels):
             number = self._default_level

@@ -17,7 +17,7 @@ from itertools import islice
 
 from bident.engine.batching import BatchPolicy, Plan
 from bident.engine.lane import Batch, Lane
-from bident.engine.merge import answer_outputs
+from bident.engine.merge import wanted_columns
 from bident.engine.queue import RequestQueue
 from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import Code, ServeError
@@ -41,6 +41,7 @@ class Scheduler:
     ) -> None:
         self._name = config.name
         self._version = version
+        self._batching = config.max_batch_size > 0
         self._policy = BatchPolicy(config)
         self._queue = RequestQueue(config.dynamic_batching)
         self._idle = list(lanes)
@@ -165,19 +166,21 @@ class Scheduler:
             for request in requests:
                 self._fail(request, batch.error, FailureReason.BACKEND)
             return
-        alone = len(requests) == 1
+        columns = batch.columns
         start = answered = queued_ns = received_ns = 0
         for request in requests:
+            stop = start + request.batch_size
             try:
-                outputs = answer_outputs(request, batch.columns, start, alone=alone)
+                chosen = columns if request.outputs is None else wanted_columns(request, columns)
             except ServeError as error:
                 self._fail(request, error, FailureReason.BACKEND)
             else:
                 answered += 1
                 queued_ns += request.queued_ns
                 received_ns += request.received_ns
-                self._reply(request, InferResponse(self._name, self._version, request.id, outputs))
-            start += request.batch_size
+                bounds = (start, stop) if self._batching else (0, -1)
+                self._reply(request, InferResponse(self._name, self._version, request.id, chosen, *bounds))
+            start = stop
         if not answered:
             return
         end_ns = time.monotonic_ns()

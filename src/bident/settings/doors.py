@@ -131,11 +131,17 @@ class Metrics:
     allow_gpu_metrics: bool = setting(BOOLEAN, True, "Include GPU use.", effect=CPU_ONLY)
     metrics_address: str = setting(TEXT, "", "Address it binds to; without it, --http-address.")
     metrics_port: int = setting(PORT, 8002, "Port it listens on; 0 picks a free one.")
-    metrics_interval_ms: float = setting(REAL, 2000.0, "Milliseconds between two measurements of CPU and memory.")
+    metrics_interval_ms: float = setting(
+        REAL,
+        2000.0,
+        "Milliseconds between two measurements of CPU and memory.",
+        effect="none yet: they are measured when the page is read",
+    )
     metrics_config: dict[str, str] = setting(
         PAIRS,
         {},
         "counter_latencies, summary_latencies, summary_quantiles, histogram_latencies, as Triton has them.",
+        effect="none yet: there are counters and gauges, always",
     )
 
 

@@ -23,7 +23,10 @@ class Server:
         COUNT, 30, "Seconds that requests in flight may take to finish once the server has been told to stop."
     )
     triton_compat: bool = setting(
-        BOOLEAN, False, "Keep Triton's behaviour where Bident mends a fault of it (docs/differences.md lists them)."
+        BOOLEAN,
+        False,
+        "Keep Triton's behaviour where Bident mends a fault of it (docs/differences.md lists them).",
+        effect="none yet: no difference can be switched off",
     )
     config_file: Path | None = setting(
         FILE, None, "TOML file whose [tensor] table sets any of these; ./bident.toml is read without being named."

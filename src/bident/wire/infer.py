@@ -87,67 +87,52 @@ class Column:
 
 
 class InferOutput:
-    """One output tensor of one answer: rows ``start`` to ``stop`` of a batch's column.
+    """One output tensor of one answer, by name, datatype and ``array``."""
 
-    The first axis of ``column.array`` is the batch axis when ``stop`` is not -1; otherwise the
-    column is the whole tensor.
-    """
+    __slots__ = ("array", "datatype", "name")
 
-    __slots__ = ("column", "shape", "start", "stop")
-
-    def __init__(self, column: Column, shape: tuple[int, ...], start: int, stop: int) -> None:
-        self.column = column
-        self.shape = shape
-        self.start = start
-        self.stop = stop
-
-    @classmethod
-    def whole(cls, name: str, datatype: DataType, array: NDArray[Any]) -> InferOutput:
-        """An output that is not part of a larger batch."""
-        return cls(Column(name, datatype, array), array.shape, 0, -1)
-
-    @property
-    def name(self) -> str:
-        return self.column.name
-
-    @property
-    def datatype(self) -> DataType:
-        return self.column.datatype
-
-    def array(self) -> NDArray[Any]:
-        """This answer's tensor, a view on the batch's."""
-        if self.stop == -1:
-            return self.column.array
-        return self.column.array[self.start : self.stop]
+    def __init__(self, name: str, datatype: DataType, array: NDArray[Any]) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.array = array
 
 
 class InferResponse:
-    """One answer. ``error`` set means the request failed and ``outputs`` is empty."""
+    """One answer: rows ``start`` to ``stop`` of a batch's ``columns``.
 
-    __slots__ = ("error", "final", "id", "model_name", "model_version", "outputs", "parameters")
+    The first axis of the columns is the batch axis, unless ``stop`` is -1: then the columns are
+    whole. ``error`` set means that the request failed, and ``columns`` is empty.
+    """
+
+    # Defaults live on the class: one is made per request, and most never differ from them.
+    parameters: dict[str, Any] | None = None
+    error: ServeError | None = None
+    final: bool = True
 
     def __init__(
-        self,
-        model_name: str,
-        model_version: str,
-        request_id: str,
-        outputs: list[InferOutput],
-        parameters: dict[str, Any] | None = None,
-        error: ServeError | None = None,
-        final: bool = True,
+        self, model_name: str, model_version: str, request_id: str, columns: list[Column], start: int, stop: int
     ) -> None:
         self.model_name = model_name
         self.model_version = model_version
         self.id = request_id
-        self.outputs = outputs
-        self.parameters = parameters
-        self.error = error
-        self.final = final
+        self.columns = columns
+        self.start = start
+        self.stop = stop
+
+    @property
+    def outputs(self) -> list[InferOutput]:
+        """The output tensors, as views on the batch's columns."""
+        if self.stop == -1:
+            return [InferOutput(column.name, column.datatype, column.array) for column in self.columns]
+        rows = slice(self.start, self.stop)
+        return [InferOutput(column.name, column.datatype, column.array[rows]) for column in self.columns]
 
     @classmethod
     def failure(cls, request: InferRequest, error: ServeError) -> InferResponse:
         """The answer to a request that could not be served."""
-        return cls(request.model_name, request.model_version, request.id, [], error=error)
+        response = cls(request.model_name, request.model_version, request.id, [], 0, 0)
+        response.error = error
+        return response
 
 
 def element_count(shape: tuple[int, ...]) -> int:

@@ -155,6 +155,23 @@ def test_the_folder_is_complete_and_explains_itself(bident: Bident, tmp_path: Pa
     assert "Next: 'bident up'" in result.out
 
 
+@pytest.mark.parametrize("kind", ["xgboost_json", "xgboost_ubj", "lightgbm", "treelite_checkpoint"])
+def test_trees_say_all_that_triton_demands(bident: Bident, tmp_path: Path, kind: str) -> None:
+    write_tree(kind, tmp_path / "trees.bin")
+    result = bident("add", tmp_path / "trees.bin")
+    assert result.code == 0, result.err
+    text = Path("model_repository/trees/config.pbtxt").read_text(encoding="utf-8")
+    config = text_format.Parse(text, pb.ModelConfig())
+    said = {key: value.string_value for key, value in config.parameters.items()}
+    if kind == "lightgbm":  # trained without an objective of its own: a regression
+        assert said == {"model_type": kind, "is_classifier": "false"}
+    else:
+        assert said == {"model_type": kind, "is_classifier": "true", "threshold": "0.5"}
+    assert list(config.input[0].dims) == [3]
+    assert list(config.output[0].dims) == [1]
+    assert config.max_batch_size > 1
+
+
 def test_a_model_without_a_batch_dimension(bident: Bident, tmp_path: Path) -> None:
     onnx.save(onnx_model(2, 3), str(tmp_path / "m.onnx"))
     assert bident("add", tmp_path / "m.onnx", "--repo", "r", "--name", "fixed").code == 0

@@ -66,25 +66,6 @@ def test_every_setting_from_every_source(row: Setting, tmp_path: Path) -> None:
         assert getattr(parse(), row.name) == row.default
 
 
-def test_the_table_names_everything_once_and_explains_it() -> None:
-    flags = [flag for row in TABLE for flag in (row.flag, *row.aliases)]
-    assert len(flags) == len(set(flags))
-    assert len({row.environment for row in TABLE}) == len(TABLE)
-    for row in TABLE:
-        assert row.help.endswith("."), row.flag
-        assert not row.effect or row.effect.startswith(("none: ", "none yet: ")), row.flag
-
-
-def test_defaults_are_tritons_but_for_loopback() -> None:
-    settings = parse()
-    assert (settings.http_port, settings.grpc_port, settings.metrics_port) == (8000, 8001, 8002)
-    assert (settings.http_address, settings.grpc_address, settings.metrics_address) == ("127.0.0.1",) * 3
-    assert settings.server_id == "triton"
-    assert (settings.exit_timeout_secs, settings.exit_on_error, settings.strict_readiness) == (30, True, True)
-    assert settings.http_max_input_size == 64 * 1024 * 1024
-    assert not settings.notices
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [("true", True), ("ON", True), ("1", True), ("False", False), ("off", False), ("0", False)],
@@ -165,17 +146,6 @@ def test_what_is_wrong_is_refused_with_the_cure(argv: list[str], message: str) -
     assert caught.value.code is Code.INVALID_ARG
 
 
-def test_all_port_collisions_are_listed_at_once() -> None:
-    with pytest.raises(SettingsError) as caught:
-        parse("--http-port=7", "--grpc-port=7", "--metrics-port=7")
-    assert caught.value.message.count("7; change --") == 3
-
-
-def test_port_zero_never_collides_and_closed_doors_do_not_count() -> None:
-    parse("--http-port=0", "--grpc-port=0", "--metrics-port=0")
-    parse("--metrics-port=8000", "--allow-metrics=false")
-
-
 def test_a_bad_value_names_its_source(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match='"BIDENT_HTTP_PORT"'):
         parse(BIDENT_HTTP_PORT="x")
@@ -215,36 +185,3 @@ def test_the_config_file_can_be_named_by_flag_and_by_environment(tmp_path: Path)
 
 def test_empty_environment_variables_count_as_unset() -> None:
     assert parse(BIDENT_HTTP_PORT="").http_port == 8000
-
-
-def test_defaults_that_follow_and_deprecated_flags() -> None:
-    settings = parse(
-        "--http-address=0.0.0.0",
-        "--strict-model-config=true",
-        "--response-cache-byte-size=9",
-        "--trace-file=t",
-        "--trace-level=TIMESTAMPS",
-        "--trace-rate=5",
-    )
-    assert settings.metrics_address == "0.0.0.0"
-    assert settings.disable_auto_complete_config
-    assert settings.cache_config == {"local": {"size": "9"}}
-    assert settings.trace_config == (
-        Named("triton", "file", "t"),
-        Named("", "level", "TIMESTAMPS"),
-        Named("", "rate", "5"),
-    )
-    assert "--strict-model-config is deprecated, use --disable-auto-complete-config" in settings.notices
-
-
-def test_settings_without_effect_are_accepted_and_said() -> None:
-    settings = parse("--grpc-port=9001", "--cuda-memory-pool-byte-size=0:1", "--http-port=9000")
-    assert settings.grpc_port == 9001
-    assert any(notice.startswith("--grpc-port has no effect yet: ") for notice in settings.notices)
-    assert "--cuda-memory-pool-byte-size has no effect: Bident runs on the CPU" in settings.notices
-    assert not any("--http-port" in notice for notice in settings.notices)
-
-
-def test_mutable_defaults_are_not_shared() -> None:
-    parse().backend_config["x"] = {}
-    assert parse().backend_config == {}

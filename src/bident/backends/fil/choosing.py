@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
@@ -24,27 +25,32 @@ TOLERANCE = 1e-5
 
 _LOG = logging.getLogger("bident.fil")
 _SIZES = (1, 16, 256, 2048)
-_REPEATS = 5
-_BUDGET = 0.010
-"""Seconds that timing one engine at one size may take (it is run twice at least)."""
+_BUDGET = 0.004
+"""Seconds that timing one engine at one size may take (it runs three times at least)."""
 
+_MOST_RUNS = 30
 _HOPELESS = 3.0
+"""An engine this much slower than the best over many rows is not tried with more."""
+
 _PROBE_WORK = 100_000  # trees x rows: what treelite computes in a few milliseconds
 
 
+@dataclass(frozen=True)
 class EngineChoice:
-    """The fastest engine for each batch size."""
+    """The fastest engine for each batch size: ``engines[i]`` below ``borders[i]`` rows, the last one above all."""
 
-    def __init__(self, engines: list[Engine]) -> None:
-        """``engines``: the fastest at each of the measured sizes."""
-        self.by_size = dict(zip(_SIZES, engines, strict=True))
-        # Between two measured sizes, the nearer one on a logarithmic scale decides.
-        self._borders = [int((low * high) ** 0.5) + 1 for low, high in pairwise(_SIZES)]
-        self._engines = engines
+    engines: tuple[Engine, ...]
+    borders: tuple[int, ...]
 
     def best(self, rows: int) -> Engine:
         """The engine for a batch of ``rows``."""
-        return self._engines[bisect_right(self._borders, rows)]
+        return self.engines[bisect_right(self.borders, rows)]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{engine.name} below {border} rows" for engine, border in zip(self.engines, self.borders, strict=False)
+        ]
+        return ", ".join([*parts, f"{self.engines[-1].name} {'above' if parts else 'always'}"])
 
 
 def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoice:
@@ -54,13 +60,12 @@ def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoi
     engines: list[Engine] = [reference]
     if forest.plain and forest.postprocessor in POSTPROCESSORS:
         engines += _others(forest, answer, threads)
-    probe = _probe_rows(forest)
     if len(engines) > 1:
+        probe = _probe_rows(forest)
         truth = reference.scores(probe)
         engines = [engine for engine in engines if engine is reference or _agrees(engine, probe, truth)]
-    choice = EngineChoice(_fastest(engines, probe))
-    chosen = ", ".join(f"{size}: {engine.name}" for size, engine in choice.by_size.items())
-    _LOG.debug("engines of %s by batch size: %s", model.path, chosen)
+    choice = _compare(engines, _typical_rows(forest))
+    _LOG.debug("engines of %s: %s", model.path, choice)
     return choice
 
 
@@ -114,30 +119,53 @@ def _probe_rows(forest: Forest) -> Rows:
     return rows
 
 
-def _fastest(engines: list[Engine], probe: Rows) -> list[Engine]:
-    """The fastest engine at each of the sizes; one that falls far behind is not measured further."""
-    best: list[Engine] = []
-    rows = np.resize(probe, (_SIZES[-1], probe.shape[1]))
+def _typical_rows(forest: Forest) -> Rows:
+    """Rows as the trees were made for: each feature spread as its thresholds are, nothing missing.
+
+    How fast an engine is depends on how well the processor predicts its branches, hence on the data.
+    """
+    inner = ~forest.leaf & np.isfinite(forest.threshold)
+    feature, threshold = forest.feature[inner], forest.threshold[inner].astype(np.float64)
+    count = np.maximum(np.bincount(feature, minlength=forest.features), 1)
+    mean = np.bincount(feature, threshold, forest.features) / count
+    deviation = np.sqrt(np.bincount(feature, (threshold - mean[feature]) ** 2, forest.features) / count)
+    rows = np.random.default_rng(1).standard_normal((_SIZES[-1], forest.features))
+    return (mean + rows * np.where(deviation > 0, deviation, 1)).astype(np.float32)
+
+
+def _compare(engines: list[Engine], rows: Rows) -> EngineChoice:
+    """Time ``engines`` at each of the sizes; between two sizes, time grows by a straight line."""
+    if len(engines) == 1:
+        return EngineChoice((engines[0],), ())
+    measured = []
     for size in _SIZES:
-        if len(engines) > 1:
-            seconds = {engine: _time(engine, rows[:size]) for engine in engines}
-            engines = sorted(engines, key=seconds.__getitem__)
-            limit = _HOPELESS * seconds[engines[0]]
-            # Overhead per call dominates small batches: only from the third size on is slow hopeless.
-            engines = [engine for engine in engines if size < _SIZES[2] or seconds[engine] <= limit]
-        best.append(engines[0])
-    return best
+        seconds = {engine: _time(engine, rows[:size]) for engine in engines}
+        measured.append(seconds)
+        # Overhead per call dominates small batches: only from the third size on is slow hopeless.
+        if size >= _SIZES[2]:
+            limit = _HOPELESS * min(seconds.values())
+            engines = [engine for engine in engines if seconds[engine] <= limit]
+    best = [min(seconds, key=seconds.__getitem__) for seconds in measured]
+    chosen, borders = [best[0]], []
+    for place, (before, after) in enumerate(pairwise(best)):
+        if after is not before:
+            behind = measured[place][after] - measured[place][before]
+            ahead = measured[place + 1].get(before, np.inf) - measured[place + 1][after]
+            share = behind / (behind + ahead) if np.isfinite(ahead) and behind + ahead > 0 else 0.0
+            chosen.append(after)
+            borders.append(int(_SIZES[place] + share * (_SIZES[place + 1] - _SIZES[place])) + 1)
+    return EngineChoice(tuple(chosen), tuple(borders))
 
 
 def _time(engine: Engine, rows: Rows) -> float:
-    """The shortest of a few runs, the first not counted."""
+    """The shortest of several runs in a row, the first not counted: caches and branch predictor are warm."""
     engine.answer(rows)
     shortest, start = np.inf, perf_counter()
-    for _ in range(_REPEATS):
+    for done in range(_MOST_RUNS):
         before = perf_counter()
         engine.answer(rows)
         now = perf_counter()
         shortest = min(shortest, now - before)
-        if now - start > _BUDGET:
+        if done >= 2 and now - start > _BUDGET:
             break
     return float(shortest)

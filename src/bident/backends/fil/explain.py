@@ -102,7 +102,7 @@ class Contributions:
     def _votes(self, leaves: NDArray[Any]) -> NDArray[np.float64]:
         """What each leaf adds to each class, [leaves, classes]."""
         forest = self._forest
-        values = forest.values[leaves]
+        values: NDArray[np.float64] = forest.values[leaves]
         if values.shape[1] == forest.classes:
             return values
         votes = np.zeros((len(leaves), forest.classes))

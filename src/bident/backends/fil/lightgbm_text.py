@@ -11,7 +11,8 @@ from bident.errors import ConfigError
 
 _HEADER = re.compile(rb"^(\w+)=(.*?)\r?$", re.M)
 _FIELD = re.compile(rb"^(num_leaves|split_feature|decision_type|leaf_value|is_linear)=(.*?)\r?$", re.M)
-_CATEGORICAL, _MISSING, _MISSING_IS_ZERO = 1, 0b1100, 0b0100
+_CATEGORICAL = 1
+_MISSING, _MISSING_IS_ZERO = 0b1100, 0b0100  # 0b1000: missing is NaN
 _MAX_CLASSES = 100_000
 
 
@@ -40,29 +41,40 @@ def check_lightgbm(data: bytes) -> None:
             raise ConfigError("has linear trees (linear_tree=true), which fil does not compute: train without them")
 
 
-def zero_as_missing(data: bytes) -> NDArray[np.intp] | None:
-    """The features whose zeros count as missing (``zero_as_missing=true``), None where there are none.
+def without_zero_as_missing(data: bytes) -> tuple[bytes, NDArray[np.intp] | None]:
+    """The model with NaN as the only missing value, and the features whose zeros must become NaN for it.
 
-    Treelite ignores the flag, so that those zeros must become NaN before it sees them. Raises
-    ConfigError where trees disagree about a feature.
+    Treelite overlooks that zeros can count as missing (``zero_as_missing=true``). The features are
+    None, and the model is ``data`` itself, where none do. Raises ConfigError where trees disagree
+    about a feature.
     """
-    features: set[int] = set()
+    zeros: set[int] = set()
     others: set[int] = set()
     split: NDArray[np.int64] = np.empty(0, np.int64)
-    for key, value in _FIELD.findall(data):
+
+    def rewritten(field: re.Match[bytes]) -> bytes:
+        nonlocal split
+        key, value = field.groups()
         if key == b"split_feature":
             split = _integers(value)
-        elif key == b"decision_type":
-            decision = _integers(value)
-            if len(decision) != len(split):
-                raise ConfigError("is damaged: a tree has another number of decisions than of splits")
-            numerical = decision & _CATEGORICAL == 0
-            zero = decision & _MISSING == _MISSING_IS_ZERO
-            features.update(split[numerical & zero].tolist())
-            others.update(split[numerical & ~zero].tolist())
-    if features & others:
-        raise ConfigError(f"treats zero as missing in some trees only (feature {min(features & others)}): retrain it")
-    return np.array(sorted(features), np.intp) if features else None
+        if key != b"decision_type":
+            return field.group()
+        decision = _integers(value)
+        if len(decision) != len(split):
+            raise ConfigError("is damaged: a tree has another number of decisions than of splits")
+        numerical = decision & _CATEGORICAL == 0
+        zero = numerical & (decision & _MISSING == _MISSING_IS_ZERO)
+        zeros.update(split[zero].tolist())
+        others.update(split[numerical & ~zero].tolist())
+        decision = np.where(zero, decision ^ _MISSING, decision)
+        return b"decision_type=" + " ".join(map(str, decision.tolist())).encode()
+
+    text = _FIELD.sub(rewritten, data)
+    if not zeros:
+        return data, None
+    if zeros & others:
+        raise ConfigError(f"treats zero as missing in some trees only (feature {min(zeros & others)}): retrain it")
+    return text, np.array(sorted(zeros), np.intp)
 
 
 def _integers(text: bytes) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bident.backends.fil.checkpoint import check_checkpoint
 from bident.backends.fil.forest import Forest, read_forest
 from bident.backends.fil.formats import ModelType, detect
-from bident.backends.fil.lightgbm_text import check_lightgbm, zero_as_missing
+from bident.backends.fil.lightgbm_text import check_lightgbm, without_zero_as_missing
 from bident.backends.fil.lightgbm_text import version_of as lightgbm_version
 from bident.backends.fil.treelite_library import TreeliteModel
 from bident.backends.fil.xgboost_document import XgboostDocument
@@ -87,8 +87,8 @@ def _load(path: Path, data: bytes, declared: ModelType | None) -> TreeModel:
     notes: list[str] = []
     if found is ModelType.LIGHTGBM:
         check_lightgbm(data)
-        zeros = zero_as_missing(data)
-        library = TreeliteModel.from_lightgbm(data)
+        text, zeros = without_zero_as_missing(data)
+        library = TreeliteModel.from_lightgbm(text)
     elif found is ModelType.TREELITE:
         check_checkpoint(data)
         library = TreeliteModel.from_checkpoint(data)

@@ -13,8 +13,8 @@ from bident.doors.http.exchange import Buffer
 from bident.doors.http.v2_request import JSON_ANSWER, Answering
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
-from bident.wire.datatypes import BYTES, DATATYPES
-from bident.wire.infer import Column, InferOutput, InferResponse
+from bident.wire.datatypes import BYTES, DATATYPES, DataType
+from bident.wire.infer import Column, InferResponse
 from bident.wire.tensor import pack
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
@@ -28,17 +28,18 @@ def encode_json(response: InferResponse, servable: Servable) -> bytes:
     What is the same in every answer of a shape is written once (a *frame*), the numbers once per
     batch; an answer is its frame with its rows of the numbers put in.
     """
-    outputs = response.outputs
-    key = tuple([(output.column.name, output.shape) for output in outputs])
+    columns = response.columns
+    rows = response.stop - response.start
+    key = (rows, *[(column.name, column.array.shape[response.stop != -1 :]) for column in columns])
     frame = servable.answer_frames.get(key)
     if frame is None:
         if len(servable.answer_frames) >= _MAX_FRAMES:
             servable.answer_frames.clear()
         frame = servable.answer_frames[key] = _frame(response)
     parts = [b'{"id":' + orjson.dumps(response.id) + b","] if response.id else [b"{"]
-    for piece, output in zip(frame, outputs, strict=False):
+    for piece, column in zip(frame, columns, strict=False):
         parts.append(piece)
-        parts.append(_data(output))
+        parts.append(_data(column, response.start, response.stop))
     parts.append(frame[-1])
     return b"".join(parts)
 
@@ -49,32 +50,39 @@ def _frame(response: InferResponse) -> list[bytes]:
     pieces: list[bytes] = []
     before = head[1:-1] + b',"outputs":[{'
     for output in response.outputs:
-        described = {"name": output.name, "datatype": output.datatype.name, "shape": output.shape}
+        described = {"name": output.name, "datatype": output.datatype.name, "shape": output.array.shape}
         pieces.append(before + orjson.dumps(described)[1:-1] + b',"data":')
         before = b"},{"
     return [*pieces, b"}]}" if pieces else head[1:-1] + b',"outputs":[]}']
 
 
-def _data(output: InferOutput) -> bytes:
-    """The output's elements as a flat JSON array, row-major; NaN and infinities are null."""
-    column = output.column
-    if column.datatype is BYTES:
-        return orjson.dumps([_text(column.name, value) for value in output.array().reshape(-1).tolist()])
-    if output.stop == -1:
-        return orjson.dumps(_writable(column).ravel(), option=_NUMPY)
+def _data(column: Column, start: int, stop: int) -> bytes:
+    """Rows of a column as one flat JSON array, row-major."""
+    if column.datatype is BYTES or stop == -1:
+        return _flat(column.name, column.datatype, column.array if stop == -1 else column.array[start:stop])
     rows: list[bytes] | None = column.rendered
     if rows is None:
+        length = column.array.shape[0]
+        if stop - start == length:
+            return _flat(column.name, column.datatype, column.array)
         # One array of arrays for the whole batch; what lies between two rows can only be this.
-        table = np.ascontiguousarray(_writable(column)).reshape(column.array.shape[0], -1)
+        table = _writable(column.datatype, column.array).reshape(length, -1)
         rows = column.rendered = orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
-    if output.stop - output.start == 1:
-        return b"[" + rows[output.start] + b"]"
-    return b"[" + b",".join(rows[output.start : output.stop]) + b"]"
+    if stop - start == 1:
+        return b"[" + rows[start] + b"]"
+    return b"[" + b",".join(rows[start:stop]) + b"]"
 
 
-def _writable(column: Column) -> NDArray[Any]:
-    """The column's numbers in a form that orjson has: it knows no bfloat16."""
-    return column.array.astype(np.float32) if column.datatype is _BF16 else column.array
+def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> bytes:
+    """A tensor as one flat JSON array; NaN and infinities are null, strings must be UTF-8."""
+    if datatype is BYTES:
+        return orjson.dumps([_text(name, value) for value in array.ravel().tolist()])
+    return orjson.dumps(_writable(datatype, array).ravel(), option=_NUMPY)
+
+
+def _writable(datatype: DataType, array: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in a form that orjson has: in one piece, and no bfloat16."""
+    return np.ascontiguousarray(array, np.float32) if datatype is _BF16 else np.ascontiguousarray(array)
 
 
 def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
@@ -88,14 +96,18 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
         form = answering.forms.get(whole.name, answering.default)
         labels = servable.labels.get(whole.name)
         output = classify(whole, form.classes, labels, batched=batched) if form.classes else whole
-        described: dict[str, Any] = {"name": output.name, "datatype": output.datatype.name, "shape": output.shape}
+        described: dict[str, Any] = {
+            "name": output.name,
+            "datatype": output.datatype.name,
+            "shape": output.array.shape,
+        }
         if form.binary:
-            piece = pack(output.array(), output.datatype)
+            piece = pack(output.array, output.datatype)
             described["parameters"] = {"binary_data_size": len(piece)}
             if len(piece):
                 pieces.append(piece)
         else:
-            described["data"] = orjson.Fragment(_data(output))
+            described["data"] = orjson.Fragment(_flat(output.name, output.datatype, output.array))
         outputs.append(described)
     document = _head(response)
     document["outputs"] = outputs

@@ -1,0 +1,96 @@
+"""Servers for the end-to-end tests: one shared by the tests that only ask, and as many as a test starts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from asking import Asker
+from bug_models import write_repository
+from serving import Gate, TensorServer, install_gated
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What has to be on a server's PYTHONPATH for it to have the backend ``gated``."""
+    return install_gated(tmp_path_factory.mktemp("plugins"))
+
+
+Launch = Callable[..., TensorServer]
+
+
+@pytest.fixture
+def launch(tmp_path: Path, plugins: Path) -> Iterator[Launch]:
+    """Starts a server on a repository with further flags, ready unless told otherwise; stopped after the test."""
+    started: list[TensorServer] = []
+
+    def start(
+        repository: Path, *flags: str, wait: bool = True, environment: dict[str, str] | None = None
+    ) -> TensorServer:
+        log = tmp_path / f"server{len(started)}.log"
+        server = TensorServer(repository, log, *flags, plugins=plugins, environment=environment)
+        started.append(server)
+        server.start()
+        if wait:
+            server.wait_ready()
+        return server
+
+    yield start
+    for server in started:
+        server.stop(grace_seconds=3.0)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate of the test's own, open for whoever still waits at the end."""
+    made = Gate(tmp_path / "gate")
+    yield made
+    made.open()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The server that the tests of reported faults share. ``repository`` may be added to; ``load`` does the rest."""
+
+    server: TensorServer
+    repository: Path
+    gates: Path
+    ask: Asker
+
+    def gate(self, name: str) -> Gate:
+        return Gate(self.gates / name)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iterator[Shared]:
+    """One server in explicit mode with every model of ``bug_models``, started in the C locale."""
+    base = tmp_path_factory.mktemp("shared")
+    repository, gates = base / "repository", base / "gates"
+    write_repository(repository, gates)
+    server = TensorServer(
+        repository,
+        base / "server.log",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--http-max-input-size=8000000",
+        plugins=plugins,
+        environment={"LC_ALL": "C", "LANG": "C"},
+    )
+    with server:
+        ask = Asker(server.port)
+        yield Shared(server, repository, gates, ask)
+        ask.close()
+        for gate in gates.iterdir():
+            Gate(gate).open()
+
+
+@pytest.fixture
+def ask(shared: Shared) -> Iterator[Asker]:
+    """A client of the shared server, which must be alive and free of tracebacks after the test too."""
+    before = len(shared.server.log_text)
+    yield shared.ask
+    shared.server.check_alive()
+    assert shared.ask.get("/v2/health/live").status == 200
+    assert "Traceback" not in shared.server.log_text[before:]
