@@ -111,7 +111,11 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        died = self._process is not None and self._process.poll() is not None
+        code = self.stop()
+        if died:
+            # What the caller saw, a refused connection for instance, is only the consequence.
+            raise ServerDiedError(f"died with {code}: {self._last_words()}") from error
 
     def _is_ready(self) -> bool:
         if self._ready_path is None:

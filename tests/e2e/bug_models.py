@@ -26,7 +26,7 @@ def write_repository(repository: Path, gates: Path) -> None:
     write_identity(repository, "table", dims="[ -1, 3 ]")
     write_identity(repository, "square", dims="[ 2, 2 ]")
     write_identity(repository, "ragged", more="max_batch_size: 8 dynamic_batching { }")
-    write_model(repository, "onnx_bytes", model_onnx=onnx_identity(["N"], 8))
+    write_model(repository, "onnx_bytes", x_to_y("BYTES"), model_onnx=onnx_identity(["N"], 8))
     for name in ODD_NAMES:
         write_identity(repository, name)
     write_model(repository, "pair", f'backend: "identity"\n{_pair("[ 2 ]", "[ 1 ]")}')
@@ -36,6 +36,8 @@ def write_repository(repository: Path, gates: Path) -> None:
         f'backend: "identity"\nmax_batch_size: 4\n{x_to_y(dims="[ 3 ]", more=LABELS)}', encoding="utf-8"
     )
     (folder / "labels.txt").write_text("cat\ndög\n", encoding="utf-8")
+    for name, dims in (("columns", "[ -1 ]"), ("column_table", "[ -1, 1 ]")):
+        write_model(repository, name, f'backend: "identity"\n{_columns(dims)}')
     _write_gated(repository, gates)
 
 
@@ -48,6 +50,15 @@ def _pair(x_dims: str, y_dims: str, more: str = "") -> str:
         + declared("input", "y", dims=y_dims, more=more)
         + declared("output", "from_x", dims=x_dims)
         + declared("output", "from_y", dims=y_dims)
+    )
+
+
+def _columns(dims: str) -> str:
+    return (
+        declared("input", "number", dims=dims)
+        + declared("input", "text", "BYTES", dims)
+        + declared("output", "same_number", dims=dims)
+        + declared("output", "same_text", "BYTES", dims)
     )
 
 

@@ -50,11 +50,18 @@ class Engine:
 
     # Inference
 
-    def infer(self, request: InferRequest) -> None:
-        """Check and queue ``request``; answers come through ``request.reply``. Raises ServeError if refused."""
+    def servable(self, name: str, version: str) -> Servable:
+        """Who answers a request to ``name`` and ``version`` ("" for the latest), through its ``infer``.
+
+        Raises Triton's error for what is unknown or not ready, and UNAVAILABLE while stopping.
+        """
         if self._stopping:
             raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
-        self.lifecycle.find(request.model_name, request.model_version).infer(request)
+        return self.lifecycle.find(name, version)
+
+    def infer(self, request: InferRequest) -> None:
+        """Check and queue ``request``; answers come through ``request.reply``. Raises ServeError if refused."""
+        self.servable(request.model_name, request.model_version).infer(request)
 
     def cancel(self, request: InferRequest) -> None:
         """The client has gone: take ``request`` out of its queue if it still waits there."""

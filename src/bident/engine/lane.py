@@ -15,9 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
-
-from numpy.typing import NDArray
 
 from bident.backends.base import Instance
 from bident.engine.merge import gather, scatter
@@ -102,7 +99,8 @@ class Lane:
         """Whether a batch of ``requests`` should run inline: pinned there, or measured to be short enough."""
         if self._pin is not Pin.AUTO:
             return self._pin is Pin.INLINE
-        return self._expected_ns.get(self._size_class(requests, rows), _UNKNOWN_NS) < INLINE_LIMIT_NS
+        size = rows.bit_length() if self._fixed_shapes else self._size_class(requests)
+        return self._expected_ns.get(size, _UNKNOWN_NS) < INLINE_LIMIT_NS
 
     def run_inline(self, batch: Batch) -> None:
         """Execute ``batch`` here and now."""
@@ -143,10 +141,15 @@ class Lane:
         """Gather, run, scatter. Whatever goes wrong ends up in ``batch``: a lane never raises."""
         try:
             batch.start_ns = time.monotonic_ns()
-            inputs = self._gather(batch)
-            batch.infer_start_ns = batch.infer_end_ns = time.monotonic_ns()
-            if not batch.requests:
-                return
+            try:
+                inputs = gather(self._config, batch.requests, batch.rows)
+            except ServeError:
+                self._remove_unfit(batch)
+                if not batch.requests:
+                    batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
+                    return
+                inputs = gather(self._config, batch.requests, batch.rows)
+            batch.infer_start_ns = time.monotonic_ns()
             outputs = self._instance.execute(inputs)
             batch.infer_end_ns = time.monotonic_ns()
             batch.columns = scatter(self._config, outputs, batch.rows)
@@ -158,13 +161,6 @@ class Lane:
                 Code.INTERNAL,
                 f"model '{self._config.name}' failed to execute: {type(error).__name__}: {_first_line(error)}",
             )
-
-    def _gather(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        try:
-            return gather(self._config, batch.requests, batch.rows)
-        except ServeError:
-            self._remove_unfit(batch)
-        return gather(self._config, batch.requests, batch.rows) if batch.requests else {}
 
     def _remove_unfit(self, batch: Batch) -> None:
         """Find the requests whose values do not fit and let the others run."""
@@ -178,10 +174,8 @@ class Lane:
         batch.requests = fit
         batch.rows = sum(request.batch_size for request in fit)
 
-    def _size_class(self, requests: Iterable[InferRequest], rows: int) -> int:
-        """Batches of a like size share one expectation; a class is a power of two of rows, or of elements."""
-        if self._fixed_shapes:
-            return rows.bit_length()
+    def _size_class(self, requests: Iterable[InferRequest]) -> int:
+        """Batches of a like size share one expectation; a class is a power of two of elements (or of rows)."""
         elements = sum(tensor.count for request in requests for tensor in request.inputs.values())
         return elements.bit_length()
 
@@ -190,7 +184,7 @@ class Lane:
         if batch.error is not None or not batch.requests:
             return
         took: float = batch.infer_end_ns - batch.start_ns
-        size = batch.rows.bit_length() if self._fixed_shapes else self._size_class(batch.requests, batch.rows)
+        size = batch.rows.bit_length() if self._fixed_shapes else self._size_class(batch.requests)
         expected = self._expected_ns.get(size, took)
         if took > expected:
             took = expected + (min(took, _OUTLIER * expected) - expected) * _RISE

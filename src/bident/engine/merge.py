@@ -55,11 +55,14 @@ def gather(config: ModelConfig, requests: list[InferRequest], rows: int) -> dict
     With ``max_batch_size`` > 0 the first axis has ``rows`` entries. All requests carry the same
     inputs (the batch policy saw to that). Raises INVALID_ARG when a JSON number is out of range.
     """
-    arrays: dict[str, NDArray[Any]] = {}
-    for name, first in requests[0].inputs.items():
-        array = _single(first) if len(requests) == 1 else _joined(name, first, requests, rows)
-        spec = config.inputs[name]
-        arrays[name] = array if spec.reshape is None else _to_model_shape(config, spec, array)
+    alone = len(requests) == 1
+    arrays = {
+        name: _single(first) if alone else _joined(name, first, requests, rows)
+        for name, first in requests[0].inputs.items()
+    }
+    for name, spec in config.reshaped_inputs.items():
+        if name in arrays:
+            arrays[name] = _to_model_shape(config, spec, arrays[name])
     return arrays
 
 

@@ -37,8 +37,7 @@ class _Level:
 class RequestQueue:
     """First in, first out within a level; lower levels first.
 
-    ``has_deadlines`` is False while no waiting request can expire, which lets the scheduler skip
-    the sweep altogether.
+    ``deadlines`` is 0 while no waiting request can expire, which lets the scheduler skip the sweep.
     """
 
     def __init__(self, batching: DynamicBatching | None) -> None:
@@ -51,16 +50,12 @@ class RequestQueue:
         """How many requests wait."""
         simple = len(self._levels) == 1 and self._levels[0].policy.reject_on_timeout
         self._fifo = self._levels[0].punctual if simple else None
-        self._deadlines = 0
+        self.deadlines = 0
+        """How many of them will expire if they wait long enough."""
         limits = self._levels[0].policy
         limited = limits.max_queue_size or limits.default_timeout_us or limits.allow_timeout_override
         self._unlimited = None if limited else self._fifo
         """The one queue of a model that limits neither its length nor the time in it."""
-
-    @property
-    def has_deadlines(self) -> bool:
-        """Whether any waiting request may expire."""
-        return self._deadlines > 0
 
     def push(self, request: InferRequest) -> None:
         """Queue ``request`` (its ``queued_ns`` is set). Raises UNAVAILABLE when its level is full."""
@@ -81,7 +76,7 @@ class RequestQueue:
             )
         request.deadline_ns = level.deadline_ns(request)
         if request.deadline_ns:
-            self._deadlines += 1
+            self.deadlines += 1
         level.punctual.append(request)
         self.size += 1
 
@@ -98,9 +93,9 @@ class RequestQueue:
     def take(self, count: int) -> list[InferRequest]:
         """Take out the next ``count`` requests."""
         self.size -= count
-        if self._fifo is not None and not self._deadlines:
+        if self._fifo is not None and not self.deadlines:
             popleft = self._fifo.popleft
-            return [popleft() for _ in range(count)]
+            return [popleft()] if count == 1 else [popleft() for _ in range(count)]
         return [self._pop() for _ in range(count)]
 
     def _pop(self) -> InferRequest:
@@ -109,7 +104,7 @@ class RequestQueue:
             if queue:
                 request = queue.popleft()
                 if request.deadline_ns and queue is level.punctual:
-                    self._deadlines -= 1
+                    self.deadlines -= 1
                 return request
         raise IndexError("the queue is empty")
 
@@ -125,7 +120,7 @@ class RequestQueue:
                 if not request.deadline_ns or request.deadline_ns > now_ns:
                     level.punctual.append(request)
                     continue
-                self._deadlines -= 1
+                self.deadlines -= 1
                 if level.policy.reject_on_timeout:
                     self.size -= 1
                     rejected.append(request)
@@ -150,6 +145,6 @@ class RequestQueue:
                 for request in waiting:
                     (dropped if request.cancelled else queue).append(request)
                     if request.cancelled and request.deadline_ns and queue is level.punctual:
-                        self._deadlines -= 1
+                        self.deadlines -= 1
         self.size -= len(dropped)
         return dropped

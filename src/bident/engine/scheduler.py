@@ -93,7 +93,7 @@ class Scheduler:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._queue.has_deadlines:
+        if self._queue.deadlines:
             self._reject_expired()
         started = time.monotonic_ns()
         while self._queue.size and self._idle:
@@ -118,7 +118,10 @@ class Scheduler:
             self._in_order.append(batch)
         if lane.is_quick(batch.requests, batch.rows):
             lane.run_inline(batch)
-            self._settle_in_turn(batch)
+            if self._in_order is None:
+                self._settle(batch)
+            else:
+                self._settle_in_turn(batch)
             return True
         self._idle.pop()
         self._running += plan.take
@@ -215,7 +218,7 @@ class Scheduler:
 
     def _set_timer(self) -> None:
         """Wake up when the batch that waits for company has waited enough, or a deadline passes."""
-        wake_ns = self._queue.next_deadline_ns() if self._queue.has_deadlines else 0
+        wake_ns = self._queue.next_deadline_ns() if self._queue.deadlines else 0
         if self._idle:
             due_ns = self._queue.first().queued_ns + self._policy.delay_ns
             wake_ns = min(wake_ns, due_ns) if wake_ns else due_ns

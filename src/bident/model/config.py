@@ -114,6 +114,11 @@ class ModelConfig:
         """Names of the inputs that a request must carry."""
         return frozenset(name for name, spec in self.inputs.items() if not spec.optional)
 
+    @cached_property
+    def reshaped_inputs(self) -> dict[str, TensorSpec]:
+        """The inputs whose shape in the model file differs from the client's."""
+        return {name: spec for name, spec in self.inputs.items() if spec.reshape is not None}
+
 
 def _tensor(tensor: Any) -> TensorSpec:
     word = pb.DataType.DESCRIPTOR.values_by_number.get(tensor.data_type)

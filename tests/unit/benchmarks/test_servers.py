@@ -1,6 +1,7 @@
 """A server process is entered when it answers, stopped with its group, and explained when it dies."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -73,3 +74,14 @@ def test_a_server_that_never_gets_ready_is_given_up(tmp_path):
     )
     with pytest.raises(ServerDiedError, match=r"not ready after 0\.3 s"), server:
         pass
+
+
+def test_a_server_that_dies_in_use_is_blamed_for_what_follows(tmp_path):
+    port = free_port()
+    with (
+        pytest.raises(ServerDiedError, match="died with -9"),
+        Server([sys.executable, "-c", ECHO, port], port, tmp_path / "log", ready_path="/ready") as server,
+    ):
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+        raise ConnectionRefusedError

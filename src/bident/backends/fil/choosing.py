@@ -25,12 +25,12 @@ TOLERANCE = 1e-5
 
 _LOG = logging.getLogger("bident.fil")
 _SIZES = (1, 16, 256, 2048)
-_BUDGET = 0.004
+_BUDGET = 0.008
 """Seconds that timing one engine at one size may take (it runs three times at least)."""
 
-_MOST_RUNS = 30
+_MOST_RUNS = 60  # a branch predictor takes dozens of runs to learn a batch
 _HOPELESS = 3.0
-"""An engine this much slower than the best over many rows is not tried with more."""
+"""An engine that is behind, and that each further row costs this much more, is not tried with more rows."""
 
 _PROBE_WORK = 100_000  # trees x rows: what treelite computes in a few milliseconds
 
@@ -58,7 +58,7 @@ def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoi
     forest = model.forest
     reference = TreeliteEngine(model.library, answer, threads)
     engines: list[Engine] = [reference]
-    if forest.plain and forest.postprocessor in POSTPROCESSORS:
+    if forest.plain and forest.postprocess.name in POSTPROCESSORS:
         engines += _others(forest, answer, threads)
     if len(engines) > 1:
         probe = _probe_rows(forest)
@@ -137,14 +137,19 @@ def _compare(engines: list[Engine], rows: Rows) -> EngineChoice:
     """Time ``engines`` at each of the sizes; between two sizes, time grows by a straight line."""
     if len(engines) == 1:
         return EngineChoice((engines[0],), ())
-    measured = []
+    measured: list[dict[Engine, float]] = []
     for size in _SIZES:
         seconds = {engine: _time(engine, rows[:size]) for engine in engines}
+        if measured:
+            per_row = {engine: seconds[engine] - measured[-1][engine] for engine in engines}
+            best = min(engines, key=seconds.__getitem__)
+            engines = [engine for engine in engines if engine is best or per_row[engine] < _HOPELESS * per_row[best]]
         measured.append(seconds)
-        # Overhead per call dominates small batches: only from the third size on is slow hopeless.
-        if size >= _SIZES[2]:
-            limit = _HOPELESS * min(seconds.values())
-            engines = [engine for engine in engines if seconds[engine] <= limit]
+    return _borders(measured)
+
+
+def _borders(measured: list[dict[Engine, float]]) -> EngineChoice:
+    """From the seconds that each engine took at each of the sizes."""
     best = [min(seconds, key=seconds.__getitem__) for seconds in measured]
     chosen, borders = [best[0]], []
     for place, (before, after) in enumerate(pairwise(best)):

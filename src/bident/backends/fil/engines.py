@@ -96,12 +96,12 @@ class XgboostEngine(Engine):
     def __init__(self, forest: Forest, answer: Answer, threads: int) -> None:
         """Raises ImportError when XGBoost is not installed."""
         super().__init__(answer)
-        self._forest = forest
         self._booster = XgboostBooster(xgboost_trees(forest), threads)
         self._base_scores = forest.base_scores.astype(np.float32)
-        self._postprocess = POSTPROCESSORS[forest.postprocessor]
+        self._how = forest.postprocess
+        self._postprocess = POSTPROCESSORS[forest.postprocess.name]
 
     def scores(self, rows: Rows) -> NDArray[np.float32]:
         margins = self._booster.margins(rows)
         margins += self._base_scores
-        return self._postprocess(margins, self._forest)
+        return self._postprocess(margins, self._how)

@@ -14,6 +14,7 @@ leaves of all trees, and all rows, are computed at once.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,24 +73,29 @@ class Contributions:
         forest = self._forest
         result = np.zeros((len(rows), forest.features + 1, forest.classes))
         result[:, -1, :] = self._bias
+        step = max(1, _CHUNK_ELEMENTS // max(1, len(forest.left)))
+        for start in range(0, len(rows), step):
+            self._add_rows(result[start : start + step], rows[start : start + step])
+        contributions: NDArray[np.float64] = result.transpose(0, 2, 1)
+        return contributions
+
+    def _add_rows(self, result: NDArray[np.float64], rows: NDArray[np.float32]) -> None:
+        forest = self._forest
         inner = np.flatnonzero(~forest.leaf)
         goes_left = np.zeros((len(rows), len(forest.left)), np.bool_)
         values = rows[:, forest.feature[inner]]
         goes_left[:, inner] = np.where(np.isnan(values), forest.default_left[inner], values < forest.threshold[inner])
         for paths in self._groups:
-            per_leaf = len(rows) * paths.used[0].size * (paths.share.shape[1] + 1)
-            step = max(1, _CHUNK_ELEMENTS // max(1, per_leaf))
+            step = max(1, _CHUNK_ELEMENTS // (len(rows) * paths.used[0].size))
             for start in range(0, len(paths.leaves), step):
                 self._add(result, goes_left, paths, slice(start, start + step))
-        contributions: NDArray[np.float64] = result.transpose(0, 2, 1)
-        return contributions
 
     def _add(self, result: NDArray[Any], goes_left: NDArray[np.bool_], paths: _Paths, part: slice) -> None:
         leaves, share, feature = paths.leaves[part], paths.share[part], paths.feature[part]
         met = goes_left[:, paths.conditions[part]] == paths.wanted[part]
         ones = (met | ~paths.used[part]).all(axis=3).astype(np.float64)  # [N, leaves, depth]
         depth = share.shape[1]
-        nodes, weights = np.polynomial.legendre.leggauss((depth + 1) // 2)
+        nodes, weights = _quadrature((depth + 1) // 2)
         integral = np.zeros_like(ones)
         for t, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
             integral += weight * _products_of_others(t * ones + (1 - t) * share)
@@ -109,6 +115,12 @@ class Contributions:
         tree = np.searchsorted(forest.offsets, leaves, side="right") - 1
         votes[np.arange(len(leaves)), forest.tree_class[tree]] = values[:, 0]
         return votes
+
+
+@lru_cache(maxsize=32)
+def _quadrature(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return nodes, weights
 
 
 def _paths(forest: Forest, root: int) -> list[tuple[int, list[tuple[int, float, list[tuple[int, bool]]]]]]:

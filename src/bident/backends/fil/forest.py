@@ -23,6 +23,15 @@ _LESS, _LESS_OR_EQUAL = 2, 3  # treelite's comparison operators
 
 
 @dataclass(frozen=True)
+class Postprocess:
+    """What a model does with the sum of its trees: treelite's name for it, and its two constants."""
+
+    name: str
+    sigmoid_alpha: float = 1.0
+    ratio_c: float = 1.0
+
+
+@dataclass(frozen=True)
 class Forest:
     """Trees and what happens to their sum.
 
@@ -45,9 +54,7 @@ class Forest:
     tree_class: NDArray[np.int32]
     cover: NDArray[np.float64] | None
     base_scores: NDArray[np.float64]
-    postprocessor: str
-    sigmoid_alpha: float
-    ratio_c: float
+    postprocess: Postprocess
     plain: bool
 
     @property
@@ -68,9 +75,9 @@ def read_forest(model: TreeliteModel) -> Forest:
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     tree_class = model.header("class_id").astype(np.int32)
     if len(tree_class) != count or min(sizes, default=1) < 1:
-        raise ConfigError("the number of trees differs from the number declared")
+        raise ConfigError("is damaged: the number of trees differs from the number declared")
     if tree_class.max(initial=-1) >= classes:
-        raise ConfigError(f"a tree votes for class {tree_class.max()}, of {classes}")
+        raise ConfigError(f"is damaged: a tree votes for class {tree_class.max()}, of {classes}")
     left, right = _field(model, "cleft", offsets, np.int32), _field(model, "cright", offsets, np.int32)
     feature = _field(model, "split_index", offsets, np.int32)
     _check_trees(offsets, left, right, np.where(left < 0, 0, feature), model.features)
@@ -92,9 +99,11 @@ def read_forest(model: TreeliteModel) -> Forest:
         tree_class=tree_class,
         cover=_cover(model, offsets),
         base_scores=_base_scores(model),
-        postprocessor=model.header("postprocessor").tobytes().decode(),
-        sigmoid_alpha=float(model.header("sigmoid_alpha")[0]),
-        ratio_c=float(model.header("ratio_c")[0]),
+        postprocess=Postprocess(
+            model.header("postprocessor").tobytes().decode(),
+            float(model.header("sigmoid_alpha")[0]),
+            float(model.header("ratio_c")[0]),
+        ),
         plain=plain,
     )
 
@@ -102,7 +111,7 @@ def read_forest(model: TreeliteModel) -> Forest:
 def _field(model: TreeliteModel, name: str, offsets: NDArray[np.int64], dtype: Any = None) -> NDArray[Any]:
     parts = [model.tree(index, name) for index in range(len(offsets) - 1)]
     if any(len(part) != size for part, size in zip(parts, np.diff(offsets), strict=True)):
-        raise ConfigError(f"'{name}' does not have one element per node")
+        raise ConfigError(f"is damaged: '{name}' does not have one element per node")
     joined = np.concatenate(parts) if parts else np.empty(0)
     return joined if dtype is None else joined.astype(dtype, copy=False)
 
@@ -119,15 +128,15 @@ def _check_trees(
     start = np.repeat(offsets[:-1], np.diff(offsets))
     inner = left >= 0
     if ((right >= 0) != inner).any() or (left >= sizes).any() or (right >= sizes).any():
-        raise ConfigError("a node's child does not exist")
+        raise ConfigError("is damaged: a node's child does not exist")
     if (feature < 0).any() or (feature >= features).any():
-        raise ConfigError(f"a node tests feature {feature.max()}, but rows have {features} features")
+        raise ConfigError(f"is damaged: a node tests feature {feature.max()}, but rows have {features} features")
     seen = np.zeros(len(left), np.bool_)
     level = offsets[:-1]
     while len(level):
         twice = np.diff(np.sort(level)) == 0
         if seen[level].any() or twice.any():
-            raise ConfigError("a node is reached in two ways")
+            raise ConfigError("is damaged: a node is reached in two ways")
         seen[level] = True
         parents = level[inner[level]]
         level = np.concatenate([left[parents] + start[parents], right[parents] + start[parents]])
@@ -159,7 +168,7 @@ def _leaf_values(
             elements = model.tree(index, "leaf_vector")
             where = begin[filled, None] + np.arange(model.classes)
             if where.max(initial=0) >= max(1, len(elements)):
-                raise ConfigError("a leaf's values lie outside its tree")
+                raise ConfigError("is damaged: a leaf's values lie outside its tree")
             values[start + filled] = elements[where]
     else:
         values[:, 0] = _field(model, "leaf_value", offsets, np.float64)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bident.backends.fil.answers import Answer, Kind
-from bident.backends.fil.forest import Forest
+from bident.backends.fil.forest import Forest, Postprocess
 from bident.backends.fil.protobuf import block, floats, integer, integers
 
 SCORES = "scores"
@@ -96,7 +96,7 @@ def onnx_trees(forest: Forest, answer: Answer, input_name: str, output_name: str
     graph = _Graph(input_name)
     outputs = {output_name: answer.width}
     graph.apply("TreeEnsembleRegressor", domain="ai.onnx.ml", **_trees(forest))
-    _POSTPROCESS[forest.postprocessor](graph, forest)
+    _POSTPROCESS[forest.postprocess.name](graph, forest.postprocess)
     if answer.kind is not Kind.SCORES:
         graph.name_last(SCORES)
         outputs[SCORES] = forest.classes
@@ -133,27 +133,27 @@ def _trees(forest: Forest) -> dict[str, Any]:
     }
 
 
-def _sigmoid(graph: _Graph, forest: Forest) -> None:
-    if forest.sigmoid_alpha != 1:
-        graph.apply("Mul", graph.last, graph.constant(forest.sigmoid_alpha))
+def _sigmoid(graph: _Graph, how: Postprocess) -> None:
+    if how.sigmoid_alpha != 1:
+        graph.apply("Mul", graph.last, graph.constant(how.sigmoid_alpha))
     graph.apply("Sigmoid")
 
 
-def _signed_square(graph: _Graph, _: Forest) -> None:
+def _signed_square(graph: _Graph, _: Postprocess) -> None:
     graph.apply("Mul", graph.last, graph.apply("Abs", graph.last))
 
 
-def _hinge(graph: _Graph, _: Forest) -> None:
+def _hinge(graph: _Graph, _: Postprocess) -> None:
     _above(graph, 0.0)
 
 
-def _standard_ratio(graph: _Graph, forest: Forest) -> None:
-    graph.apply("Mul", graph.last, graph.constant(-1 / forest.ratio_c))
+def _standard_ratio(graph: _Graph, how: Postprocess) -> None:
+    graph.apply("Mul", graph.last, graph.constant(-1 / how.ratio_c))
     graph.apply("Pow", graph.constant(2.0), graph.last)
 
 
 def _operators(*names: str) -> Any:
-    def append(graph: _Graph, _: Forest) -> None:
+    def append(graph: _Graph, _: Postprocess) -> None:
         for name in names:
             graph.apply(name)
 

@@ -108,7 +108,7 @@ class TreeliteModel:
         try:
             _call(loader, *arguments, ctypes.byref(self._handle))
         except ServeError as error:
-            raise ConfigError(error.message) from None
+            raise ConfigError(f"is refused by treelite: {error.message}") from None
         kind = ctypes.c_char_p()
         _call("TreeliteGetInputType", self._handle, ctypes.byref(kind))
         self._type = kind.value or b"float32"

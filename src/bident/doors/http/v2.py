@@ -152,7 +152,7 @@ class V2:
     def infer(self, exchange: Exchange) -> None:
         """Queue the request; :class:`_Answer` writes the answer when it comes."""
         name, version = exchange.params
-        servable = self._engine.model(name, version)
+        servable = self._engine.servable(name, version)
         if servable.config.decoupled:
             raise ServeError(
                 Code.UNSUPPORTED,
@@ -174,7 +174,7 @@ class V2:
         else:
             request, answer.answering = parse(model, body, header_length, answer.reply, exchange.received_ns)
         exchange.on_abandon = partial(self._engine.cancel, request)
-        self._engine.infer(request)
+        servable.infer(request)
 
     def _decompressed(self, exchange: Exchange) -> bytes | None:
         """The uncompressed body; None if the exchange has been answered with an error."""

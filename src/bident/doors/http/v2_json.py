@@ -44,7 +44,7 @@ def loads(body: bytes | memoryview) -> dict[str, Any]:
     """The request object in ``body``. Raises INVALID_ARG with the place and a hint when it is not JSON."""
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY else _loads_large(bytes(body))
-    except ValueError as error:  # both readers' errors are ValueErrors
+    except (ValueError, RuntimeError) as error:  # RuntimeError: simdjson's, of depth and of 65-bit integers
         raise invalid_arg(f"failed to parse the request JSON buffer: {error}{json_hint(bytes(body))}") from None
     if type(document) is not dict:
         raise invalid_arg(
@@ -103,10 +103,10 @@ def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: in
     Raises INVALID_ARG naming the input when the elements are not of the datatype's kind, do not fit
     it, or are not ``count`` many.
     """
-    if isinstance(data, np.ndarray):
-        _check_count(name, shape, count, data.size)
-        return _narrow(name, datatype, data).reshape(shape)
     if type(data) is not list:
+        if isinstance(data, np.ndarray):
+            _check_count(name, shape, count, data.size)
+            return _narrow(name, datatype, data).reshape(shape)
         hint = "; it is a string that holds JSON: send the array itself" if isinstance(data, str) else ""
         raise invalid_arg(f"Unable to parse 'data': attempt to access JSON non-array as array for input '{name}'{hint}")
     allowed = _ALLOWED[datatype.name]
@@ -115,7 +115,8 @@ def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: in
         wrong = next((value for value in data if type(value) not in allowed), None)
         if wrong is not None or None in data:
             raise _wrong_element(name, datatype, wrong)
-    _check_count(name, shape, count, len(data))
+    if len(data) != count:
+        _check_count(name, shape, count, len(data))
     if datatype is BYTES:
         data = [text.encode() for text in data]
     if count <= LIST_LIMIT:

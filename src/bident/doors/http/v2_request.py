@@ -65,7 +65,8 @@ def parse(
         if tensor.name in inputs:
             raise invalid_arg(f"input '{tensor.name}' already exists in request")
         inputs[tensor.name] = tensor
-    binary.check_all_used()
+    if header_length is not None:
+        binary.check_all_used()
 
     request_id = document.get("id", "")
     if type(request_id) is not str:

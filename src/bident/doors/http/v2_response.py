@@ -58,16 +58,16 @@ def _frame(response: InferResponse) -> list[bytes]:
 
 def _data(column: Column, start: int, stop: int) -> bytes:
     """Rows of a column as one flat JSON array, row-major."""
-    if column.datatype is BYTES or stop == -1:
-        return _flat(column.name, column.datatype, column.array if stop == -1 else column.array[start:stop])
+    array = column.array
+    if stop == -1 or stop - start == len(array):
+        return _flat(column.name, column.datatype, array)
+    if column.datatype is BYTES:
+        return _flat(column.name, column.datatype, array[start:stop])
     rows: list[bytes] | None = column.rendered
     if rows is None:
-        length = column.array.shape[0]
-        if stop - start == length:
-            return _flat(column.name, column.datatype, column.array)
         # One array of arrays for the whole batch; what lies between two rows can only be this.
-        table = _writable(column.datatype, column.array).reshape(length, -1)
-        rows = column.rendered = orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
+        table = array.astype(np.float32) if column.datatype is _BF16 else np.ascontiguousarray(array)
+        rows = column.rendered = orjson.dumps(table.reshape(len(array), -1), option=_NUMPY)[2:-2].split(b"],[")
     if stop - start == 1:
         return b"[" + rows[start] + b"]"
     return b"[" + b",".join(rows[start:stop]) + b"]"
@@ -77,12 +77,9 @@ def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> bytes:
     """A tensor as one flat JSON array; NaN and infinities are null, strings must be UTF-8."""
     if datatype is BYTES:
         return orjson.dumps([_text(name, value) for value in array.ravel().tolist()])
-    return orjson.dumps(_writable(datatype, array).ravel(), option=_NUMPY)
-
-
-def _writable(datatype: DataType, array: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in a form that orjson has: in one piece, and no bfloat16."""
-    return np.ascontiguousarray(array, np.float32) if datatype is _BF16 else np.ascontiguousarray(array)
+    if datatype is _BF16:
+        array = array.astype(np.float32)  # orjson has no bfloat16
+    return orjson.dumps(array.ravel(), option=_NUMPY)
 
 
 def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
