@@ -13,7 +13,6 @@ from benchmarks.plan import Plan
 from benchmarks.rounds import interleave
 from benchmarks.table import Bar, Row, compared
 from bident.doors.http.v2_request import parse
-from bident.wire.infer import InferResponse
 
 TITLE = "Decoding 150,528 floats of JSON"
 SHAPE = (1, 3, 224, 224)
@@ -54,13 +53,9 @@ def _milliseconds(decode: Callable[[bytes], NDArray[np.float32]], body: bytes) -
 
 def _ours(body: bytes) -> NDArray[np.float32]:
     """All that the HTTP door does with a body, to the typed request that the engine is given."""
-    request, _ = parse(("resnet18", ""), body, None, _unanswered, 0)
+    request, _ = parse(("resnet18", ""), body, None, 0)
     tensor: NDArray[np.float32] = np.asarray(request.inputs["data"].data)
     return tensor
-
-
-def _unanswered(response: InferResponse) -> None:
-    """The request goes no further than the door."""
 
 
 def _orjson_numpy(body: bytes) -> NDArray[np.float32]:

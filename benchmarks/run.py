@@ -74,12 +74,14 @@ def _run(console: Console, names: Sequence[str], *, quick: bool) -> int:
         try:
             with console.status(f"measuring: {benchmark.TITLE}"), tempfile.TemporaryDirectory() as workspace:
                 rows: list[Row] = benchmark.run(Plan(Path(workspace), quick))
-        except (OSError, RuntimeError, AssertionError) as error:
+        except Exception:
             # One benchmark that cannot be measured must not cost the results of the others.
-            console.print(f"{name}: {error}", style="bold red", markup=False)
+            console.print_exception()
             failed.append(name)
             continue
         sections[name] = report.Section.of_now(benchmark.TITLE, rows)
+    if not sections:
+        return 1
     console.print(rich_table({section.title: section.rows for section in sections.values()}))
     if not quick:
         merged = {**report.load(), **sections}

@@ -78,14 +78,14 @@ class Server:
         while not self._is_ready():
             self.check_alive()
             if time.monotonic() > deadline:
-                raise ServerDiedError(f"not ready after {self._deadline_seconds:g} s: {self._last_words()}")
+                raise ServerDiedError(f"not ready after {self._deadline_seconds:g} s: {self.last_words()}")
             time.sleep(POLL_SECONDS)
 
     def check_alive(self) -> None:
         """Raises ServerDiedError when the process has ended."""
         code = self._process.poll() if self._process else None
         if code is not None:
-            raise ServerDiedError(f"exited with {code}: {self._last_words()}")
+            raise ServerDiedError(f"exited with {code}: {self.last_words()}")
 
     def stop(self, grace_seconds: float = 15.0) -> int:
         """SIGTERM, then SIGKILL for the whole group after ``grace_seconds``. Returns the exit code."""
@@ -115,7 +115,7 @@ class Server:
         code = self.stop()
         if died:
             # What the caller saw, a refused connection for instance, is only the consequence.
-            raise ServerDiedError(f"died with {code}: {self._last_words()}") from error
+            raise ServerDiedError(f"died with {code}: {self.last_words()}") from error
 
     def _is_ready(self) -> bool:
         if self._ready_path is None:
@@ -130,7 +130,8 @@ class Server:
         finally:
             connection.close()
 
-    def _last_words(self, lines: int = 25) -> str:
+    def last_words(self, lines: int = 25) -> str:
+        """The command, and the end of what the process has printed."""
         text = self.log.read_text(errors="replace").splitlines()[-lines:]
         return "\n".join([" ".join(self._command), *text])
 

@@ -31,7 +31,7 @@ def _start(server: Server) -> float:
         while not _answers(server):
             server.check_alive()
             if time.perf_counter() - began > DEADLINE_SECONDS:
-                raise RuntimeError(f"no answer after {DEADLINE_SECONDS:g} s, see {server.log}")
+                raise RuntimeError(f"no answer after {DEADLINE_SECONDS:g} s: {server.last_words()}")
             time.sleep(POLL_SECONDS)
         return time.perf_counter() - began
     finally:

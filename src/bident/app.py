@@ -18,6 +18,7 @@ from bident.backends.discovery import Backends
 from bident.doors.http.server import HttpServer, Limits
 from bident.doors.http.v2 import V2
 from bident.doors.metrics import MetricsPage
+from bident.engine.clients import Clients
 from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
@@ -98,6 +99,7 @@ class TensorServer:
         self._overlays = overlays
         self._signalled = asyncio.Event()
         self._servers: list[HttpServer] = []
+        self._clients = Clients()
 
     async def run(self) -> int:
         """Start, serve, stop."""
@@ -136,7 +138,7 @@ class TensorServer:
             auto_complete=not settings.disable_auto_complete_config,
             retries=settings.model_load_retry_count,
         )
-        lifecycle = Lifecycle(loader, loop, threads=settings.model_load_thread_count)
+        lifecycle = Lifecycle(loader, loop, self._clients, threads=settings.model_load_thread_count)
         control = ControlMode(settings.model_control_mode, settings.repository_poll_secs)
         return Engine(repository, lifecycle, control, self._overlays, strict=settings.strict_readiness)
 
@@ -153,7 +155,9 @@ class TensorServer:
         page = MetricsPage(engine, host=settings.allow_cpu_metrics)
         routes = {"HTTPService": v2.routes(), "Metrics Service": page.routes()}
         for service, bound in self._sockets.items():
-            server = HttpServer(routes[service], limits, service)
+            # Who looks at the metrics sends no request that another could wait for.
+            clients = self._clients if service == "HTTPService" else Clients()
+            server = HttpServer(routes[service], limits, service, clients)
             await server.start(bound)
             self._servers.append(server)
             address, port = bound.getsockname()[:2]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from bident.errors import Code, ServeError
 
+_HIGHEST_PORT = 65535
+
 
 @dataclass(frozen=True)
 class Listening:
@@ -43,6 +45,8 @@ def bind_all(wanted: list[Listening]) -> dict[str, socket.socket]:
 
 
 def _bind(wanted: Listening) -> socket.socket:
+    if not 0 <= wanted.port <= _HIGHEST_PORT:  # the C library would cut it to 16 bits and bind another port
+        raise OSError(f"a port is a number from 0 to {_HIGHEST_PORT}")
     family, kind, protocol, _, address = socket.getaddrinfo(
         wanted.address, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

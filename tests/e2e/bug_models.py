@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
+from asking import Answer, Asker
 from model_folders import (
     DATATYPES,
     declared,
@@ -13,7 +16,27 @@ from model_folders import (
     write_model,
     x_to_y,
 )
-from serving import Gate
+from serving import Gate, TensorServer
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The server that the tests of reported faults share, in explicit mode: models may be added to it."""
+
+    server: TensorServer
+    repository: Path
+    gates: Path
+    ask: Asker
+
+    def gate(self, name: str) -> Gate:
+        """The gate that holds up the model ``name`` of the repository."""
+        return Gate(self.gates / name)
+
+    def offer(self, name: str, config: str | None, **files: bytes | str | onnx.ModelProto) -> Answer:
+        """Write a model folder (as ``write_model`` does) and ask the server to load it."""
+        write_model(self.repository, name, config, **files)
+        return self.ask.load(name)
+
 
 ODD_NAMES = ("a b", "möd", "v1.2", "infer", "versions", "100%", "%41")
 

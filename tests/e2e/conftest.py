@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from asking import Asker
-from bug_models import write_repository
-from serving import Gate, TensorServer, install_gated
+from bug_models import Shared, write_repository
+from serving import Gate, Launch, TensorServer, install_gated
 
 
 @pytest.fixture(scope="session")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What has to be on a server's PYTHONPATH for it to have the backend ``gated``."""
     return install_gated(tmp_path_factory.mktemp("plugins"))
-
-
-Launch = Callable[..., TensorServer]
 
 
 @pytest.fixture
@@ -48,19 +44,6 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     made = Gate(tmp_path / "gate")
     yield made
     made.open()
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The server that the tests of reported faults share. ``repository`` may be added to; ``load`` does the rest."""
-
-    server: TensorServer
-    repository: Path
-    gates: Path
-    ask: Asker
-
-    def gate(self, name: str) -> Gate:
-        return Gate(self.gates / name)
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,10 @@ class TensorServer(Bident):
         return self.log.read_text(errors="replace")
 
 
+Launch = Callable[..., TensorServer]
+"""What the fixture ``launch`` gives."""
+
+
 def install_gated(folder: Path) -> Path:
     """A folder that, on PYTHONPATH, is an installed package with the backend ``gated``; returns it."""
     info = folder / "bident_gated-1.0.dist-info"

@@ -116,7 +116,7 @@ def test_a_number_of_classes_that_is_none_is_refused(ask: Asker, classes: Any) -
 
 
 def test_classes_can_be_had_in_binary_too(ask: Asker) -> None:
-    expected = "3.000000:2".encode(), "2.000000:1:dög".encode()
+    expected = b"3.000000:2", "2.000000:1:dög".encode()
     answer = classified(ask, [[1, 2, 3]], 2, binary_data=True)
     assert answer.output()["parameters"] == {"binary_data_size": sum(len(text) + 4 for text in expected)}
     assert answer.binary == b"".join(struct.pack("<I", len(text)) + text for text in expected)

@@ -215,7 +215,7 @@ def test_hundreds_of_thousands_of_parameters_are_answered_in_time(ask: Asker) ->
 
 @pytest.mark.parametrize("filler", ["", " " * 20_000], ids=["small", "large"])
 def test_of_two_keys_of_one_name_the_last_counts(ask: Asker, filler: str) -> None:
-    body = '{"inputs":[{"name":"X","shape":[1],"shape":[2],"datatype":"FP32","data":[1,2]}]%s}' % filler
+    body = f'{{"inputs":[{{"name":"X","shape":[1],"shape":[2],"datatype":"FP32","data":[1,2]}}]{filler}}}'
     assert ask.infer_text("fp32", body).output()["shape"] == [2]
 
 

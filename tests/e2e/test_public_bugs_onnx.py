@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from asking import Asker, tensor, x
-from conftest_e2e import Shared
-from model_folders import declared, onnx_identity, write_model, x_to_y
+from bug_models import Shared
+from model_folders import declared, onnx_identity, x_to_y
 from numpy.typing import NDArray
 
 # A classifier as scikit-learn exports it: its probabilities are a list of dictionaries.
@@ -38,8 +38,7 @@ def test_a_classifier_exported_with_zipmap_gives_its_probabilities_as_a_tensor(
         + declared("output", "output_probability", dims="[ 3 ]")
     )
     name = f"zipmap_{kind.lower()}"
-    write_model(shared.repository, name, config, model_onnx=to_onnx(classifier, features[:1]))
-    assert ask.load(name).status == 200
+    assert shared.offer(name, config, model_onnx=to_onnx(classifier, features[:1])).status == 200
     rows = features[[0, 60, 140]]
     answer = ask.infer(name, tensor("X", "FP32", [3, 4], rows.ravel().tolist()))
     assert answer.output("output_probability")["shape"] == [3, 3]
@@ -57,8 +56,7 @@ def test_a_classifier_exported_with_zipmap_gives_its_probabilities_as_a_tensor(
 
 def test_a_config_that_repeats_the_batch_dimension_is_refused_with_the_right_dims(shared: Shared, ask: Asker) -> None:
     config = f'backend: "onnxruntime"\nmax_batch_size: 4\n{x_to_y(dims="[ -1, 3 ]")}'
-    write_model(shared.repository, "batch_twice", config, model_onnx=onnx_identity(["N", 3]))
-    message = ask.load("batch_twice").refused(
+    message = shared.offer("batch_twice", config, model_onnx=onnx_identity(["N", 3])).refused(
         "the model expects 2 dimensions (shape [-1,3])", "specifies 3 dimensions", "shape [-1,-1,3]"
     )
     assert "must not repeat the batch dimension" in message
@@ -66,8 +64,7 @@ def test_a_config_that_repeats_the_batch_dimension_is_refused_with_the_right_dim
 
 def test_a_model_without_batching_declares_the_whole_shape(shared: Shared, ask: Asker) -> None:
     config = f'backend: "onnxruntime"\nmax_batch_size: 0\n{x_to_y(dims="[ -1, 3 ]")}'
-    write_model(shared.repository, "whole_shape", config, model_onnx=onnx_identity(["N", 3]))
-    assert ask.load("whole_shape").status == 200
+    assert shared.offer("whole_shape", config, model_onnx=onnx_identity(["N", 3])).status == 200
     output = ask.infer("whole_shape", x("FP32", [1, 2, 3, 4, 5, 6], [2, 3])).output()
     assert (output["shape"], output["data"]) == ([2, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
@@ -77,8 +74,7 @@ FIXED = [1, 3, 8, 8]
 
 def test_a_batch_larger_than_the_file_can_take_is_refused_at_load(shared: Shared, ask: Asker) -> None:
     config = f'backend: "onnxruntime"\nmax_batch_size: 16\n{x_to_y(dims="[ 3, 8, 8 ]")}'
-    write_model(shared.repository, "fixed_at_one", config, model_onnx=onnx_identity(FIXED))
-    ask.load("fixed_at_one").refused(
+    shared.offer("fixed_at_one", config, model_onnx=onnx_identity(FIXED)).refused(
         "tensor 'X'", "shape expected by the model is [1,3,8,8]", "max_batch_size is 16", "dynamic batch axis"
     )
 
@@ -87,8 +83,7 @@ def test_a_batch_larger_than_the_file_can_take_is_refused_at_load(shared: Shared
 def test_a_file_fixed_at_one_row_answers_requests_side_by_side(shared: Shared, ask: Asker, config: str | None) -> None:
     name = f"one_row_{'derived' if config is None else 'declared'}"
     backend = None if config is None else f'backend: "onnxruntime"\n{config}'
-    write_model(shared.repository, name, backend, model_onnx=onnx_identity(FIXED))
-    assert ask.load(name).status == 200
+    assert shared.offer(name, backend, model_onnx=onnx_identity(FIXED)).status == 200
 
     def question(number: int) -> bool:
         answer = ask.infer(name, x("FP32", [number] * 192, FIXED))
@@ -104,11 +99,13 @@ def test_a_file_fixed_at_one_row_answers_requests_side_by_side(shared: Shared, a
 def test_a_tensor_name_that_the_file_lacks_is_refused_at_load_with_a_hint(shared: Shared, ask: Asker) -> None:
     config = f'backend: "onnxruntime"\nmax_batch_size: 4\n{declared("input", "INPUT", dims="[ 3 ]")}'
     config += declared("output", "Y", dims="[ 3 ]")
-    write_model(shared.repository, "wrong_name", config, model_onnx=onnx_identity(["N", 3]))
-    ask.load("wrong_name").refused("unexpected inference input 'INPUT'", "did you mean 'X'?")
+    shared.offer("wrong_name", config, model_onnx=onnx_identity(["N", 3])).refused(
+        "unexpected inference input 'INPUT'", "did you mean 'X'?"
+    )
 
 
 def test_a_datatype_other_than_the_files_is_refused_at_load(shared: Shared, ask: Asker) -> None:
     config = f'backend: "onnxruntime"\nmax_batch_size: 4\n{x_to_y("FP64", "[ 3 ]")}'
-    write_model(shared.repository, "wrong_type", config, model_onnx=onnx_identity(["N", 3]))
-    ask.load("wrong_type").refused("TYPE_FP64", "'X'", "write data_type: TYPE_FP32")
+    shared.offer("wrong_type", config, model_onnx=onnx_identity(["N", 3])).refused(
+        "TYPE_FP64", "'X'", "write data_type: TYPE_FP32"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 import xgboost
 from asking import Asker, tensor
-from conftest_e2e import Shared
-from model_folders import declared, parameters, write_model
+from bug_models import Shared
+from model_folders import declared, parameters
 from numpy.typing import NDArray
 
 FEATURES = 4
@@ -65,8 +66,7 @@ def test_a_file_of_the_newest_xgboost_answers_what_xgboost_answers(
     shared: Shared, ask: Asker, trained: Trained, file: str, model_type: str
 ) -> None:
     raw = bytes(trained.regressor.save_raw(model_type.removeprefix("xgboost_")))
-    write_model(shared.repository, f"new_{file}", fil(model_type=model_type, is_classifier="false"), **{file: raw})
-    assert ask.load(f"new_{file}").status == 200
+    assert shared.offer(f"new_{file}", fil(model_type=model_type, is_classifier="false"), **{file: raw}).status == 200
     rows = trained.rows[:8]
     np.testing.assert_allclose(
         asked(ask, f"new_{file}", rows).data("output__0"),
@@ -82,8 +82,7 @@ def test_fields_that_nobody_knows_yet_are_passed_over(shared: Shared, ask: Asker
     document["learner"]["gradient_booster"]["model"]["trees"][0]["invented_too"] = [1.5]
     document["version"] = [9, 1, 0]
     text = json.dumps(document)
-    write_model(shared.repository, "future", fil(model_type="xgboost_json"), xgboost_json=text)
-    assert ask.load("future").status == 200
+    assert shared.offer("future", fil(model_type="xgboost_json"), xgboost_json=text).status == 200
     expected = trained.regressor.predict(xgboost.DMatrix(trained.rows[:2]))
     np.testing.assert_allclose(asked(ask, "future", trained.rows[:2]).data("output__0"), expected, rtol=1e-5)
 
@@ -94,18 +93,16 @@ def test_a_file_that_cannot_be_read_is_named_with_its_version_and_the_supported_
     document = json.loads(bytes(trained.regressor.save_raw("json")))
     document["version"] = [9, 1, 0]
     document["learner"]["gradient_booster"] = {"name": "gbforest2030"}
-    write_model(
-        shared.repository, "unreadable", fil(model_type="xgboost_json"), xgboost_json=json.dumps(document)
-    )
-    ask.load("unreadable").refused(
+    shared.offer("unreadable", fil(model_type="xgboost_json"), xgboost_json=json.dumps(document)).refused(
         "load failed for model 'unreadable'", "xgboost.json", "XGBoost 9.1.0", "Supported: XGBoost 0.9 to 3.x"
     )
 
 
 def test_ubjson_under_the_name_of_json_is_recognised(shared: Shared, ask: Asker, trained: Trained) -> None:
     raw = bytes(trained.regressor.save_raw("ubj"))
-    write_model(shared.repository, "ubj_as_json", fil(model_type="xgboost_json"), xgboost_json=raw)
-    message = ask.load("ubj_as_json").refused("xgboost.json", "UBJSON", "model_type to 'xgboost_ubj'")
+    message = shared.offer("ubj_as_json", fil(model_type="xgboost_json"), xgboost_json=raw).refused(
+        "xgboost.json", "UBJSON", "model_type to 'xgboost_ubj'"
+    )
     assert "offset" not in message
 
 
@@ -118,8 +115,7 @@ def test_probabilities_of_many_classes_need_no_more_than_the_wish_for_them(
 ) -> None:
     name = f"proba_{len(given)}"
     raw = bytes(trained.multiclass.save_raw("json"))
-    write_model(shared.repository, name, fil("[ 3 ]", predict_proba="true", **given), xgboost_json=raw)
-    assert ask.load(name).status == 200
+    assert shared.offer(name, fil("[ 3 ]", predict_proba="true", **given), xgboost_json=raw).status == 200
     output = asked(ask, name, trained.rows[:5]).output("output__0")
     assert output["shape"] == [5, 3]
     expected = trained.multiclass.predict(xgboost.DMatrix(trained.rows[:5]))
@@ -129,8 +125,7 @@ def test_probabilities_of_many_classes_need_no_more_than_the_wish_for_them(
 @pytest.mark.parametrize("key", ["is_classifier", "output_class"])
 def test_both_spellings_of_classifier_are_understood(shared: Shared, ask: Asker, trained: Trained, key: str) -> None:
     raw = bytes(trained.multiclass.save_raw("json"))
-    write_model(shared.repository, f"by_{key}", fil(model_type="xgboost_json", **{key: "true"}), xgboost_json=raw)
-    assert ask.load(f"by_{key}").status == 200
+    assert shared.offer(f"by_{key}", fil(model_type="xgboost_json", **{key: "true"}), xgboost_json=raw).status == 200
     expected = trained.multiclass.predict(xgboost.DMatrix(trained.rows[:5])).argmax(axis=1)
     assert asked(ask, f"by_{key}", trained.rows[:5]).data("output__0") == expected.tolist()
 
@@ -157,10 +152,9 @@ def test_a_parameter_that_cannot_be_meant_is_named_at_load(
     given: dict[str, str],
     fragments: list[str],
 ) -> None:
-    name = f"wrong_{abs(hash(request.node.name))}"
+    name = f"wrong_{zlib.crc32(request.node.name.encode())}"
     raw = bytes(trained.multiclass.save_raw("json"))
-    write_model(shared.repository, name, fil(dims, **given), xgboost_json=raw)
-    ask.load(name).refused(f"load failed for model '{name}'", *fragments)
+    shared.offer(name, fil(dims, **given), xgboost_json=raw).refused(f"load failed for model '{name}'", *fragments)
     (row,) = ask.index()[name]
     assert row["state"] == "UNAVAILABLE"
     assert fragments[0] in row["reason"]
@@ -173,8 +167,7 @@ def test_lightgbm_takes_floats_and_no_row_on_a_threshold_changes_sides(
     shared: Shared, ask: Asker, trained: Trained
 ) -> None:
     text = trained.lightgbm.model_to_string()
-    write_model(shared.repository, "lgbm", fil(model_type="lightgbm"), model_txt=text)
-    assert ask.load("lgbm").status == 200
+    assert shared.offer("lgbm", fil(model_type="lightgbm"), model_txt=text).status == 200
     rows = _rows_on_thresholds(text)
     answered: list[float] = []
     for start in range(0, len(rows), 8):
@@ -197,8 +190,7 @@ def test_explanations_come_beside_the_answer_and_are_lightgbms(shared: Shared, a
         + declared("output", "treeshap_output", dims=f"[ {FEATURES + 1} ]")
     )
     config = fil(tensors=tensors, model_type="lightgbm")
-    write_model(shared.repository, "shap", config, model_txt=trained.lightgbm.model_to_string())
-    assert ask.load("shap").status == 200
+    assert shared.offer("shap", config, model_txt=trained.lightgbm.model_to_string()).status == 200
     rows = trained.rows[:8]
     answer = asked(ask, "shap", rows)
     expected = trained.lightgbm.predict(rows.astype(float), pred_contrib=True)
@@ -213,8 +205,9 @@ def test_explanations_that_cannot_be_given_are_refused_at_load(shared: Shared, a
         + declared("output", "treeshap_output", dims="[ 3 ]")
     )
     config = fil(tensors=tensors, model_type="lightgbm")
-    write_model(shared.repository, "shap_of_3", config, model_txt=trained.lightgbm.model_to_string())
-    ask.load("shap_of_3").refused("treeshap_output", f"set dims: [ {FEATURES + 1} ]")
+    shared.offer("shap_of_3", config, model_txt=trained.lightgbm.model_to_string()).refused(
+        "treeshap_output", f"set dims: [ {FEATURES + 1} ]"
+    )
 
 
 # Names and datatypes other than the backend's own.
@@ -223,8 +216,7 @@ def test_explanations_that_cannot_be_given_are_refused_at_load(shared: Shared, a
 def test_tensors_may_be_called_anything_and_be_integers(shared: Shared, ask: Asker, trained: Trained) -> None:
     tensors = declared("input", "features", "INT16", f"[ {FEATURES} ]") + declared("output", "OUTPUT__0", dims="[ 1 ]")
     raw = bytes(trained.regressor.save_raw("json"))
-    write_model(shared.repository, "own_names", fil(tensors=tensors, model_type="xgboost_json"), xgboost_json=raw)
-    assert ask.load("own_names").status == 200
+    assert shared.offer("own_names", fil(tensors=tensors, model_type="xgboost_json"), xgboost_json=raw).status == 200
     rows = np.array([[1, -1, 0, 2], [-2, 1, 1, 0]], np.int16)
     expected = trained.regressor.predict(xgboost.DMatrix(rows.astype(np.float32)))
     answered = asked(ask, "own_names", rows, "features", "INT16").data("OUTPUT__0")
@@ -234,8 +226,7 @@ def test_tensors_may_be_called_anything_and_be_integers(shared: Shared, ask: Ask
 def test_no_error_speaks_of_a_name_that_nobody_sent(ask: Asker, shared: Shared, trained: Trained) -> None:
     tensors = declared("input", "features", "INT16", f"[ {FEATURES} ]") + declared("output", "answer", dims="[ 1 ]")
     raw = bytes(trained.regressor.save_raw("json"))
-    write_model(shared.repository, "silent", fil(tensors=tensors, model_type="xgboost_json"), xgboost_json=raw)
-    assert ask.load("silent").status == 200
+    assert shared.offer("silent", fil(tensors=tensors, model_type="xgboost_json"), xgboost_json=raw).status == 200
     for answer in (
         asked(ask, "silent", np.zeros((1, FEATURES)), "feature", "FP32"),
         asked(ask, "silent", np.zeros((1, FEATURES)), "features", "FP32"),
@@ -247,8 +238,7 @@ def test_no_error_speaks_of_a_name_that_nobody_sent(ask: Asker, shared: Shared, 
 def test_a_string_input_is_refused_at_load(shared: Shared, ask: Asker, trained: Trained) -> None:
     tensors = declared("input", "features", "BYTES", f"[ {FEATURES} ]") + declared("output", "answer", dims="[ 1 ]")
     raw = bytes(trained.regressor.save_raw("json"))
-    write_model(shared.repository, "text_rows", fil(tensors=tensors), xgboost_json=raw)
-    ask.load("text_rows").refused("'features'", "TYPE_FP32")
+    shared.offer("text_rows", fil(tensors=tensors), xgboost_json=raw).refused("'features'", "TYPE_FP32")
 
 
 def test_a_pickle_is_never_loaded(shared: Shared, ask: Asker, tmp_path: Path) -> None:
@@ -258,6 +248,5 @@ def test_a_pickle_is_never_loaded(shared: Shared, ask: Asker, tmp_path: Path) ->
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "sprung",))
 
-    write_model(shared.repository, "pickled", fil(), xgboost_model=pickle.dumps(Trap()))
-    ask.load("pickled").refused("is a Python pickle", "save_model")
+    shared.offer("pickled", fil(), xgboost_model=pickle.dumps(Trap())).refused("is a Python pickle", "save_model")
     assert not (tmp_path / "sprung").exists()

@@ -40,7 +40,7 @@ class Backends:
             )
         try:
             cls: type[Backend] = point.load()
-        except ImportError as error:
+        except Exception as error:  # whatever a package does on import; not only ImportError
             raise ConfigError(f"backend '{name}' cannot be imported: {error}") from error
         options = BackendOptions(own=self._options.get(name, {}), common=self._options.get("", {}))
         return self._built.setdefault(name, cls(options))

@@ -18,7 +18,7 @@ from bident.cli.fit import datatype_of, fit
 from bident.cli.picture import PictureOptions
 from bident.errors import ServeError, invalid_arg
 
-_KINDS = "a picture, .json, .csv, .tsv, .npz, .npy, or - for JSON on standard input"
+_KINDS = "a picture, .json, .csv, .tsv, .npz, .npy, JSON itself, or - for JSON on standard input"
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Question:
 
 
 def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
-    """The question that the file ``source`` (``-``: standard input) asks ``model``.
+    """The question that ``source`` (a file, JSON itself, or ``-`` for standard input) asks ``model``.
 
     Raises INVALID_ARG that says what the model takes and what the file holds.
     """
     if source == "-":
         return from_json(sys.stdin.read(), model, "standard input")
+    if source.lstrip()[:1] in ("[", "{"):
+        return from_json(source, model, "INPUT")
     path = Path(source)
     if not path.is_file():
         raise invalid_arg(f"there is no file {source}; INPUT is {_KINDS}")

@@ -25,7 +25,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Argument(
             metavar="INPUT",
             help="A picture, .json (a v2 request, values by input name, or a bare list), .csv (rows are the batch), "
-            ".npz, .npy, or - for JSON on standard input.",
+            ".npz, .npy, JSON itself, or - for JSON on standard input.",
             show_default=False,
         ),
     ],

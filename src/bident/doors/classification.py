@@ -31,7 +31,8 @@ def classify(output: InferOutput, classes: int, labels: list[str] | None, *, bat
         raise invalid_arg(
             f"classification output tensor too large: '{output.name}' has {array.size} elements, at most {MAX_ELEMENTS}"
         )
-    items = array.reshape(array.shape[0], -1) if batched else array.reshape(1, -1)
+    rows = array.shape[0] if batched else 1
+    items = array.reshape(rows, array.size // rows)
     best = [_best(item, min(classes, items.shape[1]), labels or []) for item in items]
     result = np.array(best, dtype=object).reshape((len(best), min(classes, items.shape[1])))
     return InferOutput(output.name, BYTES, result if batched else result[0])
@@ -39,13 +40,15 @@ def classify(output: InferOutput, classes: int, labels: list[str] | None, *, bat
 
 def _best(item: NDArray[Any], classes: int, labels: list[str]) -> list[bytes]:
     """Largest first; among equals the lower index first; NaN last."""
-    keys = np.where(np.isnan(item), -np.inf, item) if item.dtype.kind == "f" else item
-    # A stable ascending sort of the reversed keys, read backwards, is a stable descending one.
-    order = (len(keys) - 1 - np.argsort(keys[::-1], kind="stable"))[::-1]
+    if item.dtype.kind == "f":
+        order = np.argsort(-item, kind="stable")  # numpy puts NaN last
+    else:
+        # Integers may have no negative; a stable ascending sort read backwards from reversed items serves them.
+        order = (len(item) - 1 - np.argsort(item[::-1], kind="stable"))[::-1]
     entries: list[bytes] = []
     for index in order[:classes].tolist():
         value = item[index]
         text = f"{value:f}" if item.dtype.kind == "f" else str(int(value))
-        label = f":{labels[index]}" if index < len(labels) else ""
+        label = f":{labels[index]}" if index < len(labels) and labels[index] else ""
         entries.append(f"{text}:{index}{label}".encode())
     return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from bident.doors.http.exchange import Exchange
@@ -13,6 +14,7 @@ from bident.observe.host import Host
 from bident.observe.metrics import CONTENT_TYPE, Family, render
 
 _US = 1000
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
 _COUNTERS: tuple[tuple[Family, Callable[[ModelStats], int]], ...] = (
     (
@@ -124,7 +126,8 @@ class MetricsPage:
 
 
 def _labels(servable: Servable) -> dict[str, str]:
-    tags = {f"_{key}": value for key, value in servable.config.proto.metric_tags.items()}
+    # A character that a label's name cannot have would cost the scraper the whole page.
+    tags = {f"_{_NOT_IN_NAMES.sub('_', key)}": value for key, value in servable.config.proto.metric_tags.items()}
     return {"model": servable.name, "version": str(servable.version), **tags}
 
 

@@ -72,6 +72,8 @@ class Admission:
                     f"input '{tensor.name}' batch size does not match other inputs for "
                     f"'{self._config.name}': got {shape[0]}, the inputs before it have {batch_size}",
                 )
+        if batch_size < 0:  # every input is optional and left out: nothing says otherwise, so one row
+            batch_size = 1
         if batch_size < 1 or batch_size > self._config.max_batch_size:
             self._refuse_batch_size(request, batch_size)
         request.batch_size = batch_size
@@ -91,7 +93,8 @@ class Admission:
     def _check_names(self, request: InferRequest) -> None:
         given = request.inputs.keys()
         name = self._config.name
-        for unknown in given - self._names:
+        unknown = next((given_name for given_name in given if given_name not in self._names), None)
+        if unknown is not None:
             near = difflib.get_close_matches(unknown, self._names, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise invalid_arg(

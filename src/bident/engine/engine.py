@@ -57,7 +57,7 @@ class Engine:
         """
         if self._stopping:
             raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
-        return self.lifecycle.find(name, version)
+        return self.model(name, version)
 
     def infer(self, request: InferRequest) -> None:
         """Check and queue ``request``; answers come through ``request.reply``. Raises ServeError if refused."""
@@ -66,11 +66,9 @@ class Engine:
     def cancel(self, request: InferRequest) -> None:
         """The client has gone: take ``request`` out of its queue if it still waits there."""
         request.cancelled = True
-        try:
-            servable = self.lifecycle.find(request.model_name, request.model_version)
-        except ServeError:
-            return
-        servable.scheduler.discard_cancelled()
+        # Since it was queued its model may have been reloaded or unloaded.
+        for servable in self.lifecycle.holders(request.model_name):
+            servable.scheduler.discard_cancelled()
 
     # Health and metadata
 
@@ -99,7 +97,20 @@ class Engine:
 
     def model(self, name: str, version: str) -> Servable:
         """The servable behind a name. Raises Triton's error for what is unknown or not ready."""
-        return self.lifecycle.find(name, version)
+        try:
+            return self.lifecycle.find(name, version)
+        except ServeError as error:
+            if self.lifecycle.states(name) or not self._exists(name):
+                raise
+            # Triton tells what is there but was never loaded from what it has never heard of.
+            raise ServeError(Code.NOT_FOUND, f"{error.message}; it is in the repository: load it first") from None
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self.repository.find(name)
+        except ServeError:
+            return False
+        return True
 
     def stats(self, name: str, version: str) -> list[Servable]:
         """The servables whose figures are asked for: all, one model's, or one version's."""
@@ -212,7 +223,11 @@ class Engine:
         """Bring what is loaded in line with the repository: new, changed and vanished models."""
         loop = asyncio.get_running_loop()
         present = set(await loop.run_in_executor(None, self.repository.names))
-        for name in set(self.lifecycle.names()) - present:
+        for problem in self.repository.problems:
+            logger.error("%s", problem)
+        # What cannot be read now (a share that is away for a moment) has not vanished.
+        gone = set() if self.repository.problems else set(self.lifecycle.names()) - present
+        for name in gone:
             await self.lifecycle.unload(name)
             self.lifecycle.forget(name)
         for name in sorted(present):

@@ -13,11 +13,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from bident.backends.base import Instance
-from bident.engine.merge import gather, scatter
+from bident.engine.merge import Merge
 from bident.errors import Code, ConfigError, ServeError
 from bident.model.config import ModelConfig
 from bident.wire.infer import Column, InferRequest
@@ -56,28 +56,18 @@ class Batch:
     with its error; ``error`` is set when the rest failed. Clocks are monotonic nanoseconds.
     """
 
-    __slots__ = (
-        "columns",
-        "done",
-        "error",
-        "failed",
-        "infer_end_ns",
-        "infer_start_ns",
-        "requests",
-        "rows",
-        "start_ns",
-    )
+    # Defaults live on the class: a batch is made per execution, and most never differ from them.
+    columns: Sequence[Column] = ()
+    failed: Sequence[tuple[InferRequest, ServeError]] = ()
+    error: ServeError | None = None
+    start_ns: int = 0
+    infer_start_ns: int = 0
+    infer_end_ns: int = 0
+    done: bool = False
 
     def __init__(self, requests: list[InferRequest], rows: int) -> None:
         self.requests = requests
         self.rows = rows
-        self.columns: list[Column] = []
-        self.failed: list[tuple[InferRequest, ServeError]] = []
-        self.error: ServeError | None = None
-        self.start_ns = 0
-        self.infer_start_ns = 0
-        self.infer_end_ns = 0
-        self.done = False
 
 
 class Lane:
@@ -85,7 +75,8 @@ class Lane:
 
     def __init__(self, config: ModelConfig, instance: Instance, loop: asyncio.AbstractEventLoop, label: str) -> None:
         """``label`` names the instance in logs and thread lists."""
-        self._config = config
+        self._name = config.name
+        self._merge = Merge(config)
         self._instance = instance
         self._loop = loop
         self._label = label
@@ -101,11 +92,6 @@ class Lane:
             return self._pin is Pin.INLINE
         size = rows.bit_length() if self._fixed_shapes else self._size_class(requests)
         return self._expected_ns.get(size, _UNKNOWN_NS) < INLINE_LIMIT_NS
-
-    def run_inline(self, batch: Batch) -> None:
-        """Execute ``batch`` here and now."""
-        self._execute(batch)
-        self._learn(batch)
 
     def run_on_thread(self, batch: Batch, done: Callable[[Batch], None]) -> None:
         """Execute ``batch`` on the instance's thread; ``done`` is called on the event loop afterwards."""
@@ -130,48 +116,50 @@ class Lane:
             if item is None:
                 return
             batch, done = item
-            self._execute(batch)
-            self._learn(batch)
+            self.execute(batch)
+            self.learn(batch)
             try:
                 self._loop.call_soon_threadsafe(done, batch)
             except RuntimeError:
                 return  # the loop is closed: nobody is left to answer
 
-    def _execute(self, batch: Batch) -> None:
-        """Gather, run, scatter. Whatever goes wrong ends up in ``batch``: a lane never raises."""
+    def execute(self, batch: Batch) -> None:
+        """Gather, run, scatter, here and now. Whatever goes wrong ends up in ``batch``: a lane never raises."""
         try:
             batch.start_ns = time.monotonic_ns()
             try:
-                inputs = gather(self._config, batch.requests, batch.rows)
+                inputs = self._merge.gather(batch.requests, batch.rows)
             except ServeError:
                 self._remove_unfit(batch)
                 if not batch.requests:
                     batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
                     return
-                inputs = gather(self._config, batch.requests, batch.rows)
+                inputs = self._merge.gather(batch.requests, batch.rows)
             batch.infer_start_ns = time.monotonic_ns()
             outputs = self._instance.execute(inputs)
             batch.infer_end_ns = time.monotonic_ns()
-            batch.columns = scatter(self._config, outputs, batch.rows)
+            batch.columns = self._merge.scatter(outputs, batch.rows)
         except ServeError as error:
             batch.error = error
         except Exception as error:
-            logger.exception("model '%s' failed in instance %s", self._config.name, self._label)
+            logger.exception("model '%s' failed in instance %s", self._name, self._label)
             batch.error = ServeError(
                 Code.INTERNAL,
-                f"model '{self._config.name}' failed to execute: {type(error).__name__}: {_first_line(error)}",
+                f"model '{self._name}' failed to execute: {type(error).__name__}: {_first_line(error)}",
             )
 
     def _remove_unfit(self, batch: Batch) -> None:
         """Find the requests whose values do not fit and let the others run."""
         fit: list[InferRequest] = []
+        failed: list[tuple[InferRequest, ServeError]] = []
         for request in batch.requests:
             try:
-                gather(self._config, [request], request.batch_size)
+                self._merge.gather([request], request.batch_size)
                 fit.append(request)
             except ServeError as error:
-                batch.failed.append((request, error))
+                failed.append((request, error))
         batch.requests = fit
+        batch.failed = failed
         batch.rows = sum(request.batch_size for request in fit)
 
     def _size_class(self, requests: Iterable[InferRequest]) -> int:
@@ -179,8 +167,12 @@ class Lane:
         elements = sum(tensor.count for request in requests for tensor in request.inputs.values())
         return elements.bit_length()
 
-    def _learn(self, batch: Batch) -> None:
-        """Fall at once, rise slowly: now and then a time includes a wait for the GIL or for a processor."""
+    def learn(self, batch: Batch) -> None:
+        """Note how long ``batch`` took.
+
+        An expectation falls at once and rises slowly: now and then a time includes a wait for the
+        GIL or for a processor.
+        """
         if batch.error is not None or not batch.requests:
             return
         took: float = batch.infer_end_ns - batch.start_ns

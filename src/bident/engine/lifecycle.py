@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
+from bident.engine.clients import Clients
 from bident.engine.loader import Loader
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.stats import ModelStats
@@ -55,7 +57,8 @@ class _Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     states: dict[int, VersionState] = field(default_factory=dict)
     serving: dict[int, Servable] = field(default_factory=dict)
-    draining: int = 0
+    draining: list[Servable] = field(default_factory=list)
+    operations: int = 0
     fingerprint: object = None
     attempted: object = None
 
@@ -63,10 +66,11 @@ class _Entry:
 class Lifecycle:
     """The loaded models. Every method runs on the event loop."""
 
-    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, *, threads: int = 4) -> None:
+    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 4) -> None:
         """``threads`` models load at the same time."""
         self._loader = loader
         self._loop = loop
+        self._clients = clients
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
         self._entries: dict[str, _Entry] = {}
         self._routes: dict[tuple[str, str], Servable] = {}
@@ -106,6 +110,11 @@ class Lifecycle:
             entry.serving[version] for _, entry in sorted(self._entries.items()) for version in sorted(entry.serving)
         ]
 
+    def holders(self, name: str) -> list[Servable]:
+        """Whatever may hold requests for ``name``: what is in service, and what it replaced and still drains."""
+        entry = self._entries.get(name)
+        return [*entry.serving.values(), *entry.draining] if entry else []
+
     def versions(self, name: str) -> list[int]:
         """The versions of ``name`` in service, ascending."""
         entry = self._entries.get(name)
@@ -141,14 +150,13 @@ class Lifecycle:
 
     async def load(self, folder: ModelFolder) -> None:
         """Load or reload a model. Raises ServeError with Triton's words when it cannot be served."""
-        entry = self._entries.setdefault(folder.name, _Entry())
-        async with entry.lock:
+        async with self._exclusive(folder.name) as entry:
             started = time.monotonic()
-            for version in await self._loop.run_in_executor(self._pool, folder.versions):
-                if version not in entry.serving:
-                    entry.states[version] = VersionState(State.LOADING)
             try:
                 entry.attempted = await self._loop.run_in_executor(self._pool, folder.fingerprint)
+                for version in await self._loop.run_in_executor(self._pool, self._loader.versions, folder):
+                    if version not in entry.serving:
+                        entry.states[version] = VersionState(State.LOADING)
                 loaded = await self._loop.run_in_executor(self._pool, self._loader.load, folder)
             except ServeError as error:
                 self._note_failure(folder.name, entry, error)
@@ -158,10 +166,9 @@ class Lifecycle:
 
     async def unload(self, name: str) -> None:
         """Take a model out of service. Returns once no new request reaches it; what it has accepted is answered."""
-        entry = self._entries.get(name)
-        if entry is None:
+        if name not in self._entries:
             return
-        async with entry.lock:
+        async with self._exclusive(name) as entry:
             entry.fingerprint = entry.attempted = None
             for version, servable in list(entry.serving.items()):
                 entry.states[version] = VersionState(State.UNLOADING)
@@ -175,12 +182,12 @@ class Lifecycle:
     def forget(self, name: str) -> None:
         """Drop what is known of a model that has gone from the repository (call after ``unload``)."""
         entry = self._entries.get(name)
-        if entry is not None and not entry.serving and not entry.draining:
+        if entry is not None and not (entry.serving or entry.draining or entry.operations):
             del self._entries[name]
 
     def in_flight(self) -> dict[str, int]:
         """How many versions of which models still have requests to answer."""
-        busy = {name: entry.draining for name, entry in self._entries.items() if entry.draining}
+        busy = {name: len(entry.draining) for name, entry in self._entries.items() if entry.draining}
         for servable in self.servables():
             if not servable.scheduler.is_idle:
                 busy[servable.name] = busy.get(servable.name, 0) + 1
@@ -189,6 +196,17 @@ class Lifecycle:
     def close(self) -> None:
         """Stop the loading threads; loads under way are abandoned."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @asynccontextmanager
+    async def _exclusive(self, name: str) -> AsyncIterator[_Entry]:
+        """The entry of ``name``, once every earlier operation on it has ended; nobody forgets it meanwhile."""
+        entry = self._entries.setdefault(name, _Entry())
+        entry.operations += 1
+        try:
+            async with entry.lock:
+                yield entry
+        finally:
+            entry.operations -= 1
 
     def _note_failure(self, name: str, entry: _Entry, error: ServeError) -> None:
         logger.error("failed to load '%s': %s", name, error.message)
@@ -204,7 +222,7 @@ class Lifecycle:
             old = replaced.get(version)
             stats = old.stats if old is not None else ModelStats()
             stats.load_seconds = seconds
-            entry.serving[version] = Servable(loaded, version, stats, self._loop)
+            entry.serving[version] = Servable(loaded, version, stats, self._loop, self._clients)
         entry.states = {version: state for version, state in entry.states.items() if state.state is State.UNLOADING}
         for version in entry.serving:
             entry.states[version] = VersionState(State.READY)
@@ -225,12 +243,13 @@ class Lifecycle:
             self._routes[name, ""] = entry.serving[max(entry.serving)]
 
     def _retire(self, name: str, entry: _Entry, servable: Servable) -> None:
-        entry.draining += 1
+        entry.draining.append(servable)
 
         def closed() -> None:
-            entry.draining -= 1
+            entry.draining.remove(servable)
             state = entry.states.get(servable.version)
-            if state is not None and state.state is State.UNLOADING:
+            last = all(other.version != servable.version for other in entry.draining)
+            if last and state is not None and state.state is State.UNLOADING:
                 entry.states[servable.version] = VersionState(State.UNAVAILABLE, UNLOADED)
                 logger.info("successfully unloaded '%s' version %d", name, servable.version)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from bident.backends.base import Backend, Device, Instance, ModelFiles
 from bident.backends.discovery import Backends
 from bident.engine.lane import pin_of
-from bident.engine.servable import LoadedModel
+from bident.engine.servable import LoadedModel, close_all
 from bident.errors import Code, ConfigError, ServeError
 from bident.model import autofill, labels, normalise, validate
 from bident.model.config import ModelConfig
@@ -37,11 +37,24 @@ class Loader:
         self._auto_complete = auto_complete
         self._retries = retries
 
+    def versions(self, folder: ModelFolder) -> list[int]:
+        """The versions that :meth:`load` will try, ascending. Raises ServeError when the folder cannot be read."""
+        present = folder.versions()
+        if len(present) < 2:
+            return present
+        try:
+            return folder.select_versions(folder.raw_config())
+        except ServeError:  # the load will say why; until then the latest stands for the model
+            return present[-1:]
+
     def load(self, folder: ModelFolder) -> LoadedModel:
         """Load every version of ``folder`` that its version policy selects, or nothing at all.
 
-        Raises ServeError with the reason; whatever a backend raises is turned into one.
+        Raises ServeError with the reason; whatever a backend or anything else raises is turned into one.
         """
+        return _guard(folder.name, lambda: self._load(folder))
+
+    def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)
         pin_of(config)
         loaded = LoadedModel(config, labels.load(folder.directory, config))
@@ -77,8 +90,7 @@ class Loader:
             for _ in range(config.instance_count):
                 instances.append(self._load_instance(backend, files, config, device))
         except BaseException:
-            for instance in instances:
-                instance.close()
+            close_all(config.name, instances)
             raise
         return instances
 
@@ -97,7 +109,16 @@ def _refuse_unbuilt(proto: ModelConfigProto) -> None:
     """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
     for scheduler, words in (("ensemble_scheduling", "ensembles"), ("sequence_batching", "sequence batching")):
         if proto.HasField(scheduler):
-            raise ServeError(Code.UNSUPPORTED, f"model '{proto.name}' needs {words}, which this version does not have")
+            raise _unbuilt(proto.name, words)
+    if any(tensor.allow_ragged_batch for tensor in proto.input):
+        raise _unbuilt(proto.name, "ragged batches (allow_ragged_batch)")
+    for field in ("batch_input", "batch_output"):
+        if getattr(proto, field):
+            raise _unbuilt(proto.name, field)
+
+
+def _unbuilt(name: str, words: str) -> ServeError:
+    return ServeError(Code.UNSUPPORTED, f"model '{name}' needs {words}, which this version does not have")
 
 
 def _guard(name: str, step: Callable[[], T]) -> T:

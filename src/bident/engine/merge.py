@@ -1,12 +1,13 @@
 """Requests to one batch, one batch to answers: tensors are joined once and split once.
 
-``gather`` turns the inputs of a batch's requests into the arrays an instance sees; ``scatter`` turns
-the arrays it returned into one :class:`~bident.wire.infer.Column` per output, of which each answer
-is a slice.
+``Merge.gather`` turns the inputs of a batch's requests into the arrays an instance sees;
+``Merge.scatter`` turns the arrays it returned into one :class:`~bident.wire.infer.Column` per
+output, of which each answer is a slice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -15,14 +16,16 @@ from numpy.typing import NDArray
 
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig, TensorSpec
-from bident.wire.datatypes import DATATYPES, DataType, from_numpy
+from bident.wire.datatypes import BYTES, DATATYPES, DataType, from_numpy
 from bident.wire.infer import Column, InferInput, InferRequest
 
 
 def _overflow(datatype: DataType) -> float:
     """From this magnitude on numbers round to infinity: half a step beyond the largest finite value."""
     about: Any = ml_dtypes.finfo(datatype.numpy)  # type: ignore[no-untyped-call]
-    return float(2.0**about.maxexp * (1 - 2.0 ** -(about.nmant + 2)))
+    limit = float(2.0**about.maxexp * (1 - 2.0 ** -(about.nmant + 2)))
+    # Numbers become bfloat16 by way of float32, whose rounding may already lift them to the limit.
+    return limit - 2.0 ** (about.maxexp - 25) if datatype.name == "BF16" else limit
 
 
 _OVERFLOW = {name: _overflow(DATATYPES[name]) for name in ("FP16", "FP32", "BF16")}
@@ -49,21 +52,94 @@ def _out_of_range(name: str, datatype: DataType) -> ServeError:
     )
 
 
-def gather(config: ModelConfig, requests: list[InferRequest], rows: int) -> dict[str, NDArray[Any]]:
-    """The batch's input arrays by name, in the model's own shapes.
+class Merge:
+    """Joins and splits the tensors of one model. What its config fixes is worked out once, here."""
 
-    With ``max_batch_size`` > 0 the first axis has ``rows`` entries. All requests carry the same
-    inputs (the batch policy saw to that). Raises INVALID_ARG when a JSON number is out of range.
-    """
-    alone = len(requests) == 1
-    arrays = {
-        name: _single(first) if alone else _joined(name, first, requests, rows)
-        for name, first in requests[0].inputs.items()
-    }
-    for name, spec in config.reshaped_inputs.items():
-        if name in arrays:
-            arrays[name] = _to_model_shape(config, spec, arrays[name])
-    return arrays
+    def __init__(self, config: ModelConfig) -> None:
+        self._name = config.name
+        self._lead = 1 if config.max_batch_size else 0
+        self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
+        self._outputs = [
+            (name, spec, spec.datatype, spec.datatype.numpy, spec.model_dims) for name, spec in config.outputs.items()
+        ]
+
+    def gather(self, requests: list[InferRequest], rows: int) -> dict[str, NDArray[Any]]:
+        """The batch's input arrays by name, in the model's own shapes.
+
+        For a batching model the first axis has ``rows`` entries. All requests carry the same inputs
+        (the batch policy saw to that). Raises INVALID_ARG when a JSON number is out of range.
+        """
+        first = requests[0].inputs
+        if len(requests) == 1:
+            arrays = {name: _single(tensor) for name, tensor in first.items()}
+        else:
+            arrays = {name: _joined(name, tensor, requests, rows) for name, tensor in first.items()}
+        for name, spec in self._reshaped:
+            if name in arrays:
+                arrays[name] = self._reshape(arrays[name], spec.dims, spec.model_dims)
+        return arrays
+
+    def scatter(self, arrays: dict[str, NDArray[Any]], rows: int) -> list[Column]:
+        """The outputs of one execution, in declared order, in the client's shapes.
+
+        Raises INTERNAL naming the output when the model returned a datatype or shape other than the
+        declared one: an answer's datatype word always matches its bytes.
+        """
+        if not isinstance(arrays, dict):
+            raise ServeError(
+                Code.INTERNAL,
+                f"model '{self._name}' returned a {type(arrays).__name__}, not a dict of arrays by output name",
+            )
+        columns: list[Column] = []
+        lead = (rows,) if self._lead else ()
+        for name, spec, datatype, dtype, dims in self._outputs:
+            array = arrays.get(name)
+            if array is None:
+                continue
+            if type(array) is not np.ndarray or array.dtype is not dtype or datatype is BYTES:
+                array = self._conform(name, datatype, array)
+            expected = lead + dims
+            if array.shape != expected:
+                self._check_shape(spec, array.shape, expected)
+            if spec.reshape is not None:
+                array = self._reshape(array, spec.reshape, spec.dims)
+            columns.append(Column(name, datatype, array))
+        return columns
+
+    def _conform(self, name: str, datatype: DataType, given: Any) -> NDArray[Any]:
+        """What a model gave for an output, as doors take it: an array of exactly the datatype's elements."""
+        if not isinstance(given, np.ndarray | np.generic):
+            raise self._bad_output(name, f"is a {type(given).__name__}", f"an array of {datatype.name}")
+        if from_numpy(given.dtype) is not datatype:
+            raise self._bad_output(name, f"has datatype {_word(given.dtype)}", datatype.name)
+        if datatype is not BYTES:
+            return np.asarray(given, dtype=datatype.numpy)
+        try:
+            return _as_bytes(np.asarray(given))
+        except ValueError as error:
+            raise self._bad_output(name, str(error), "BYTES, which is bytes or text") from None
+
+    def _reshape(self, array: NDArray[Any], dims: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[Any]:
+        """``array``, whose shape without the batch is ``dims``, in the shape ``wanted``, wildcards kept in order."""
+        shape = array.shape
+        if -1 in wanted:
+            sizes = iter([size for dim, size in zip(dims, shape[self._lead :], strict=True) if dim == -1])
+            wanted = tuple(next(sizes) if dim == -1 else dim for dim in wanted)
+        return array.reshape(shape[: self._lead] + wanted)
+
+    def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        """Raise INTERNAL unless ``shape`` is ``expected``, in which -1 is any size."""
+        if len(shape) != len(expected) or any(
+            want not in (-1, have) for want, have in zip(expected, shape, strict=True)
+        ):
+            raise self._bad_output(spec.name, f"has shape {list(shape)}", str(list(expected)))
+
+    def _bad_output(self, name: str, found: str, declared: str) -> ServeError:
+        return ServeError(
+            Code.INTERNAL,
+            f"output '{name}' of model '{self._name}' {found}, but its config declares {declared}; "
+            f"correct config.pbtxt",
+        )
 
 
 def _single(tensor: InferInput) -> NDArray[Any]:
@@ -75,72 +151,34 @@ def _single(tensor: InferInput) -> NDArray[Any]:
 
 def _joined(name: str, first: InferInput, requests: list[InferRequest], rows: int) -> NDArray[Any]:
     tensors = [request.inputs[name] for request in requests]
-    if all(type(tensor.data) is list for tensor in tensors):
-        values: list[Any] = []
-        for tensor in tensors:
-            values += tensor.data
-        return to_array(name, first.datatype, values).reshape((rows, *first.shape[1:]))
-    return np.concatenate([_single(tensor) for tensor in tensors])
+    values: list[Any] = []
+    for tensor in tensors:
+        if type(tensor.data) is not list:
+            return np.concatenate([_single(tensor) for tensor in tensors])
+        values += tensor.data
+    return to_array(name, first.datatype, values).reshape((rows, *first.shape[1:]))
 
 
-def _to_model_shape(config: ModelConfig, spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
-    lead = 1 if config.max_batch_size else 0
-    shape = _map_dims(spec.dims, spec.model_dims, array.shape[lead:])
-    return array.reshape(array.shape[:lead] + shape)
+def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:
+    """Strings of any kind as an object array of ``bytes``; ValueError says which element is none."""
+    elements = array.reshape(-1).tolist()
+    if array.dtype.kind == "O" and all(type(element) is bytes for element in elements):
+        return array
+    converted: NDArray[Any] = np.empty(len(elements), dtype=object)
+    for index, element in enumerate(elements):
+        try:
+            converted[index] = element.encode() if isinstance(element, str) else bytes(memoryview(element))
+        except (TypeError, UnicodeEncodeError):
+            raise ValueError(f"holds {type(element).__name__} {str(element)[:40]!a} at element {index}") from None
+    return converted.reshape(array.shape)
 
 
-def _map_dims(source: tuple[int, ...], target: tuple[int, ...], actual: tuple[int, ...]) -> tuple[int, ...]:
-    """``target`` with its wildcards replaced by the sizes that ``actual`` has at ``source``'s wildcards."""
-    if -1 not in target:
-        return target
-    sizes = iter([size for dim, size in zip(source, actual, strict=True) if dim == -1])
-    return tuple(next(sizes) if dim == -1 else dim for dim in target)
+def _word(dtype: np.dtype[Any]) -> str:
+    datatype = from_numpy(dtype)
+    return datatype.name if datatype else str(dtype)
 
 
-def scatter(config: ModelConfig, arrays: dict[str, NDArray[Any]], rows: int) -> list[Column]:
-    """The outputs of one execution, in declared order, in the client's shapes.
-
-    Raises INTERNAL naming the output when the model returned a datatype or shape other than the
-    declared one: an answer's datatype word always matches its bytes.
-    """
-    columns: list[Column] = []
-    for name, spec in config.outputs.items():
-        array = arrays.get(name)
-        if array is None:
-            continue
-        if array.dtype is not spec.datatype.numpy and from_numpy(array.dtype) is not spec.datatype:
-            raise _bad_output(config, name, f"has datatype {_word(array)}", spec.datatype.name)
-        lead: tuple[int, ...] = ()
-        if config.max_batch_size:
-            lead = array.shape[:1]
-            if lead != (rows,):
-                raise _bad_output(config, name, f"has shape {list(array.shape)}", f"a first dimension of {rows}")
-        if spec.reshape is not None:
-            array = array.reshape(lead + _map_dims(spec.model_dims, spec.dims, array.shape[len(lead) :]))
-        if array.shape != lead + spec.dims:
-            _check_dims(config, spec, array.shape[len(lead) :])
-        columns.append(Column(name, spec.datatype, array))
-    return columns
-
-
-def _word(array: NDArray[Any]) -> str:
-    datatype = from_numpy(array.dtype)
-    return datatype.name if datatype else str(array.dtype)
-
-
-def _check_dims(config: ModelConfig, spec: TensorSpec, actual: tuple[int, ...]) -> None:
-    if len(actual) != len(spec.dims) or any(d not in (-1, a) for d, a in zip(spec.dims, actual, strict=True)):
-        raise _bad_output(config, spec.name, f"has shape {list(actual)} (without the batch)", f"{list(spec.dims)}")
-
-
-def _bad_output(config: ModelConfig, name: str, found: str, declared: str) -> ServeError:
-    return ServeError(
-        Code.INTERNAL,
-        f"output '{name}' of model '{config.name}' {found}, but its config declares {declared}; correct config.pbtxt",
-    )
-
-
-def wanted_columns(request: InferRequest, columns: list[Column]) -> list[Column]:
+def wanted_columns(request: InferRequest, columns: Sequence[Column]) -> list[Column]:
     """The columns that ``request`` names, in its order.
 
     Raises INTERNAL when it asks for an output that the model did not produce.

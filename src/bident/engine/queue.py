@@ -34,6 +34,13 @@ class _Level:
         return request.queued_ns + timeout_us * 1000 if timeout_us else 0
 
 
+def _policy(batching: DynamicBatching | None, level: int) -> QueuePolicy:
+    if batching is None:
+        return _NO_POLICY
+    # Without priority levels there is one queue, and Triton gives it the default policy.
+    return batching.policy(level) if batching.priority_levels else batching.default_queue_policy
+
+
 class RequestQueue:
     """First in, first out within a level; lower levels first.
 
@@ -43,9 +50,7 @@ class RequestQueue:
     def __init__(self, batching: DynamicBatching | None) -> None:
         levels = batching.priority_levels if batching else 0
         self._default_level = batching.default_priority_level if batching and levels else 1
-        self._levels = [
-            _Level(batching.policy(level) if batching else _NO_POLICY) for level in range(1, max(1, levels) + 1)
-        ]
+        self._levels = [_Level(_policy(batching, level)) for level in range(1, max(1, levels) + 1)]
         self.size = 0
         """How many requests wait."""
         simple = len(self._levels) == 1 and self._levels[0].policy.reject_on_timeout

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 
 from bident.engine.batching import BatchPolicy, Plan
+from bident.engine.clients import Clients
 from bident.engine.lane import Batch, Lane
 from bident.engine.merge import wanted_columns
 from bident.engine.queue import RequestQueue
@@ -37,7 +38,13 @@ class Scheduler:
     """Owns the queue and the idle lanes of one model version. Lives on the event loop."""
 
     def __init__(
-        self, config: ModelConfig, version: str, lanes: list[Lane], stats: ModelStats, loop: asyncio.AbstractEventLoop
+        self,
+        config: ModelConfig,
+        version: str,
+        lanes: list[Lane],
+        stats: ModelStats,
+        loop: asyncio.AbstractEventLoop,
+        clients: Clients,
     ) -> None:
         self._name = config.name
         self._version = version
@@ -48,6 +55,7 @@ class Scheduler:
         self._running = 0
         self._stats = stats
         self._loop = loop
+        self._clients = clients
         self._armed = False
         self._timer: asyncio.TimerHandle | None = None
         self._company = _Company()
@@ -68,14 +76,25 @@ class Scheduler:
         return not self._queue.size and not self._running
 
     def submit(self, request: InferRequest) -> None:
-        """Queue ``request``. Raises UNAVAILABLE when its queue is full."""
-        request.queued_ns = time.monotonic_ns()
+        """Queue ``request``. Raises UNAVAILABLE when its queue is full.
+
+        With a single client connected nothing can join the request, so if it is quick it is not
+        queued but answered before this returns.
+        """
+        now = request.queued_ns = time.monotonic_ns()
+        queue = self._queue
+        if self._clients.count == 1 and not queue.size and self._idle and not self._in_order:
+            lane = self._idle[-1]
+            if lane.is_quick((request,), request.batch_size):
+                self._run_inline(lane, Batch([request], request.batch_size))
+                return
         try:
-            self._queue.push(request)
+            queue.push(request)
         except ServeError:
-            self._stats.record_failure(FailureReason.REJECTED, request.queued_ns - request.received_ns)
+            self._stats.record_failure(FailureReason.REJECTED, now - request.received_ns)
             raise
-        self._arm()
+        if not self._armed:
+            self._arm()
 
     def discard_cancelled(self) -> None:
         """Take requests whose client has gone out of the queue."""
@@ -84,9 +103,8 @@ class Scheduler:
         self._notice_idle()
 
     def _arm(self) -> None:
-        if not self._armed:
-            self._armed = True
-            self._loop.call_soon(self._tick)
+        self._armed = True
+        self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         self._armed = False
@@ -117,16 +135,21 @@ class Scheduler:
         if self._in_order is not None:
             self._in_order.append(batch)
         if lane.is_quick(batch.requests, batch.rows):
-            lane.run_inline(batch)
-            if self._in_order is None:
-                self._settle(batch)
-            else:
-                self._settle_in_turn(batch)
+            self._run_inline(lane, batch)
             return True
         self._idle.pop()
         self._running += plan.take
         lane.run_on_thread(batch, partial(self._finish, lane, plan.take))
         return True
+
+    def _run_inline(self, lane: Lane, batch: Batch) -> None:
+        """Execute and answer here and now; what no client waits for comes last."""
+        lane.execute(batch)
+        if self._in_order:
+            self._settle_in_turn(batch, self._in_order)
+        else:
+            self._settle(batch)
+        lane.learn(batch)
 
     def _should_wait(self, plan: Plan) -> bool:
         """Whether the declared delay is worth spending on ``plan``.
@@ -134,6 +157,8 @@ class Scheduler:
         It is not once it has passed, nor when nobody else seems to be sending, nor when the batch
         is so quick that running it now costs less than the wait.
         """
+        if self._clients.count == 1:
+            return False
         now = time.monotonic_ns()
         outstanding = self._queue.size + self._running
         self._company.see(outstanding, now)
@@ -147,42 +172,43 @@ class Scheduler:
         """Back on the loop after a thread ran ``batch``, which began with ``count`` requests."""
         self._idle.append(lane)
         self._running -= count
-        self._settle_in_turn(batch)
-        if self._queue.size:
+        if self._in_order:
+            self._settle_in_turn(batch, self._in_order)
+        else:
+            self._settle(batch)
+        if self._queue.size and not self._armed:
             self._arm()
         self._notice_idle()
 
-    def _settle_in_turn(self, batch: Batch) -> None:
-        if self._in_order is None:
-            self._settle(batch)
-            return
+    def _settle_in_turn(self, batch: Batch, in_order: deque[Batch]) -> None:
+        """For models that keep the order of requests: answer what is done, up to the first batch that is not."""
         batch.done = True
-        while self._in_order and self._in_order[0].done:
-            self._settle(self._in_order.popleft())
+        while in_order and in_order[0].done:
+            self._settle(in_order.popleft())
 
     def _settle(self, batch: Batch) -> None:
         """Answer the batch's requests and add up its figures."""
         for request, error in batch.failed:
             self._fail(request, error, FailureReason.OTHER)
-        requests = batch.requests
         if batch.error is not None:
-            for request in requests:
+            for request in batch.requests:
                 self._fail(request, batch.error, FailureReason.BACKEND)
             return
-        columns = batch.columns
         start = answered = queued_ns = received_ns = 0
-        for request in requests:
-            stop = start + request.batch_size
-            try:
-                chosen = columns if request.outputs is None else wanted_columns(request, columns)
-            except ServeError as error:
-                self._fail(request, error, FailureReason.BACKEND)
-            else:
-                answered += 1
-                queued_ns += request.queued_ns
-                received_ns += request.received_ns
-                bounds = (start, stop) if self._batching else (0, -1)
-                self._reply(request, InferResponse(self._name, self._version, request.id, chosen, *bounds))
+        for request in batch.requests:
+            stop = start + request.batch_size if self._batching else -1
+            columns = batch.columns
+            if request.outputs is not None:
+                try:
+                    columns = wanted_columns(request, columns)
+                except ServeError as error:
+                    self._fail(request, error, FailureReason.BACKEND)
+                    start = stop
+                    continue
+            answered += 1
+            queued_ns += request.queued_ns
+            received_ns += request.received_ns
+            self._reply(request, InferResponse(self._name, self._version, request.id, columns, start, stop))
             start = stop
         if not answered:
             return

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bident.backends.base import Instance
 from bident.engine.admission import Admission
+from bident.engine.clients import Clients
 from bident.engine.lane import Lane
 from bident.engine.scheduler import Scheduler
 from bident.engine.stats import ModelStats
 from bident.model.config import ModelConfig
 from bident.wire.infer import InferRequest
+
+logger = logging.getLogger("bident.load")
 
 
 @dataclass
@@ -29,8 +33,16 @@ class LoadedModel:
     def close(self) -> None:
         """Give everything back; for loads that did not make it into service."""
         for instances in self.instances.values():
-            for instance in instances:
-                instance.close()
+            close_all(self.config.name, instances)
+
+
+def close_all(name: str, instances: list[Instance]) -> None:
+    """Close instances of the model ``name``: one that fails to close does not keep the others open."""
+    for instance in instances:
+        try:
+            instance.close()
+        except Exception:
+            logger.exception("closing an instance of '%s' failed", name)
 
 
 class Servable:
@@ -42,6 +54,7 @@ class Servable:
         version: int,
         stats: ModelStats,
         loop: asyncio.AbstractEventLoop,
+        clients: Clients,
     ) -> None:
         self.name = loaded.config.name
         self.version = version
@@ -56,10 +69,10 @@ class Servable:
             for index, instance in enumerate(loaded.instances[version])
         ]
         self._admission = Admission(loaded.config)
-        self.scheduler = Scheduler(loaded.config, str(version), self._lanes, stats, loop)
+        self.scheduler = Scheduler(loaded.config, str(version), self._lanes, stats, loop, clients)
 
     def infer(self, request: InferRequest) -> None:
-        """Check and queue ``request``; its ``reply`` is called later. Raises ServeError if it is refused."""
+        """Check and queue ``request``; its ``reply`` is called now or later. Raises ServeError if it is refused."""
         self._admission.admit(request)
         self.scheduler.submit(request)
 

@@ -33,7 +33,7 @@ class TensorSpec:
     allow_ragged_batch: bool = False
     label_filename: str = ""
 
-    @property
+    @cached_property
     def model_dims(self) -> tuple[int, ...]:
         """The shape the model file declares, without the batch dimension."""
         return self.dims if self.reshape is None else self.reshape
@@ -113,11 +113,6 @@ class ModelConfig:
     def required_inputs(self) -> frozenset[str]:
         """Names of the inputs that a request must carry."""
         return frozenset(name for name, spec in self.inputs.items() if not spec.optional)
-
-    @cached_property
-    def reshaped_inputs(self) -> dict[str, TensorSpec]:
-        """The inputs whose shape in the model file differs from the client's."""
-        return {name: spec for name, spec in self.inputs.items() if spec.reshape is not None}
 
 
 def _tensor(tensor: Any) -> TensorSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import textwrap
 import time
 from typing import TextIO
 
@@ -30,7 +31,8 @@ class TritonFormatter(logging.Formatter):
         # Escaped as JSON: a message that carries a client's bytes cannot forge a line of its own.
         line = f"{head} {json.dumps(record.getMessage(), ensure_ascii=False)}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            # Indented for the same reason: its last line repeats what the exception says.
+            line += "\n" + textwrap.indent(self.formatException(record.exc_info), "  ", lambda _: True)
         return line
 
 
@@ -39,7 +41,9 @@ def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: st
 
     Raises OSError when the file cannot be opened.
     """
-    stream: TextIO = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr  # noqa: SIM115, PTH123
+    stream: TextIO = sys.stderr
+    if path:
+        stream = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115, PTH123
     target = logging.StreamHandler(stream)
     target.setFormatter(TritonFormatter(iso8601=style == "ISO8601"))
     wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class InferRequest:
     queued_ns: int = 0
     deadline_ns: int = 0
     cancelled: bool = False
+    reply: Callable[[InferResponse], None]
+    """Set by the door before the request is handed to the engine."""
 
     def __init__(
         self,
@@ -59,14 +61,12 @@ class InferRequest:
         model_version: str,
         request_id: str,
         inputs: dict[str, InferInput],
-        reply: Callable[[InferResponse], None],
         received_ns: int,
     ) -> None:
         self.model_name = model_name
         self.model_version = model_version
         self.id = request_id
         self.inputs = inputs
-        self.reply = reply
         self.received_ns = received_ns
 
 
@@ -77,13 +77,12 @@ class Column:
     many answers slice it.
     """
 
-    __slots__ = ("array", "datatype", "name", "rendered")
+    rendered: Any = None
 
     def __init__(self, name: str, datatype: DataType, array: NDArray[Any]) -> None:
         self.name = name
         self.datatype = datatype
         self.array = array
-        self.rendered: Any = None
 
 
 class InferOutput:
@@ -110,7 +109,7 @@ class InferResponse:
     final: bool = True
 
     def __init__(
-        self, model_name: str, model_version: str, request_id: str, columns: list[Column], start: int, stop: int
+        self, model_name: str, model_version: str, request_id: str, columns: Sequence[Column], start: int, stop: int
     ) -> None:
         self.model_name = model_name
         self.model_version = model_version

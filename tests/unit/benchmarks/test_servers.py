@@ -78,10 +78,13 @@ def test_a_server_that_never_gets_ready_is_given_up(tmp_path):
 
 def test_a_server_that_dies_in_use_is_blamed_for_what_follows(tmp_path):
     port = free_port()
-    with (
-        pytest.raises(ServerDiedError, match="died with -9"),
-        Server([sys.executable, "-c", ECHO, port], port, tmp_path / "log", ready_path="/ready") as server,
-    ):
-        os.kill(server.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-        raise ConnectionRefusedError
+    server = Server([sys.executable, "-c", ECHO, port], port, tmp_path / "log", ready_path="/ready")
+
+    def be_refused():
+        with server:
+            os.kill(server.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+            raise ConnectionRefusedError
+
+    with pytest.raises(ServerDiedError, match="died with -9"):
+        be_refused()

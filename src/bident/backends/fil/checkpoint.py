@@ -47,6 +47,9 @@ def check_checkpoint(data: bytes) -> None:
         and len(tree_target) == len(tree_class) == trees
         and shape.tolist() in ([1, 1], [1, classes.max(initial=1)], [targets, 1], [targets, classes.max(initial=1)])
     )
+    vectors = len(shape) == 2 and bool(shape[1] > 1)
+    votes = (tree_class == -1) if vectors else (tree_class >= 0) & (tree_class < classes.max(initial=1))
+    consistent = consistent and bool(votes.all() and (tree_target >= -1).all() and (tree_target < targets).all())
     if not consistent:
         raise ConfigError("is damaged: its header contradicts itself")
     for index in range(trees):
@@ -56,6 +59,7 @@ def check_checkpoint(data: bytes) -> None:
 
 def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int) -> None:
     nodes, _ = walk.record("<iB")
+    # Kind, left and right child, feature, default way, leaf value, threshold, comparison, category side.
     kinds = ("<i1", "<i4", "<i4", "<i4", "<u1", element, element, "<i1", "<u1")
     per_node = [walk.array(kind) for kind in kinds]
     leaf_values, leaf_begin, leaf_end = walk.array(element), walk.array("<u8"), walk.array("<u8")
@@ -67,11 +71,11 @@ def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int) -> None:
         raise ConfigError(f"is damaged: tree {index} declares {nodes} nodes and holds {lengths}")
     if any(len(array) not in (0, nodes) for array in statistics):
         raise ConfigError(f"is damaged: tree {index} has statistics for other nodes than its own")
-    vectors = leaf_end - leaf_begin
+    vectors, is_leaf = leaf_end - leaf_begin, per_node[1] < 0
     if not (
         _inside(leaf_begin, leaf_end, len(leaf_values))
         and _inside(category_begin, category_end, len(categories))
-        and bool(((vectors == 0) | (vectors == leaf_width)).all())
+        and bool((vectors[is_leaf] == (leaf_width if leaf_width > 1 else 0)).all())
     ):
         raise ConfigError(f"is damaged: tree {index} refers to values outside itself")
 

@@ -60,10 +60,9 @@ def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoi
     engines: list[Engine] = [reference]
     if forest.plain and forest.postprocess.name in POSTPROCESSORS:
         engines += _others(forest, answer, threads)
-    if len(engines) > 1:
-        probe = _probe_rows(forest)
-        truth = reference.scores(probe)
-        engines = [engine for engine in engines if engine is reference or _agrees(engine, probe, truth)]
+    probe = _probe_rows(forest)
+    truth = reference.scores(probe)
+    engines = [engine for engine in engines if engine is reference or _agrees(engine, probe, truth)]
     choice = _compare(engines, _typical_rows(forest))
     _LOG.debug("engines of %s: %s", model.path, choice)
     return choice

@@ -140,6 +140,8 @@ def _check_trees(
         seen[level] = True
         parents = level[inner[level]]
         level = np.concatenate([left[parents] + start[parents], right[parents] + start[parents]])
+    if not seen.all():
+        raise ConfigError("is damaged: a node is reached from nowhere")
 
 
 def _strict_float32(threshold: NDArray[Any], or_equal: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.routes import Resource, Routes
+from bident.engine.clients import Clients
 from bident.errors import ServeError
 
 logger = logging.getLogger("bident.http")
@@ -48,11 +49,12 @@ class Limits:
 class HttpServer:
     """Accepts connections on one address and hands their requests to ``routes``."""
 
-    def __init__(self, routes: Routes, limits: Limits, name: str) -> None:
-        """``name`` is how the log calls this service."""
+    def __init__(self, routes: Routes, limits: Limits, name: str, clients: Clients | None = None) -> None:
+        """``name`` is how the log calls this service; ``clients`` is kept up to date with who is connected."""
         self.routes = routes
         self.limits = limits
         self.name = name
+        self._clients = clients or Clients()
         self.is_draining = False
         """While True, every answer is the last one on its connection."""
         self.now = 0.0
@@ -77,13 +79,15 @@ class HttpServer:
     def connected(self, connection: HttpConnection) -> None:
         """A client came; one too many is cut off."""
         self._connections[connection] = self.now
+        self._clients.count += 1
         if len(self._connections) > self.limits.connections:
             logger.warning("%s: more than %d connections, refusing one", self.name, self.limits.connections)
             connection.abort()
 
     def disconnected(self, connection: HttpConnection) -> None:
         """A client went."""
-        self._connections.pop(connection, None)
+        if self._connections.pop(connection, None) is not None:
+            self._clients.count -= 1
 
     def dispatch(self, resource: Resource, exchange: Exchange) -> None:
         """Serve ``exchange``; whatever goes wrong, it gets an answer."""

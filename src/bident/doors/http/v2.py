@@ -165,14 +165,14 @@ class V2:
             if unpacked is None:
                 return
             body = unpacked
-        answer = _Answer(exchange, servable)
         model = (name, version)
         raw_length = exchange.headers.get(b"inference-header-content-length")
         header_length = None if raw_length is None else _header_length(raw_length, len(body))
         if header_length == 0:
-            request, answer.answering = parse_raw(model, servable.config, body, answer.reply, exchange.received_ns)
+            request, answering = parse_raw(model, servable.config, body, exchange.received_ns)
         else:
-            request, answer.answering = parse(model, body, header_length, answer.reply, exchange.received_ns)
+            request, answering = parse(model, body, header_length, exchange.received_ns)
+        request.reply = partial(_reply, exchange, servable, answering)
         exchange.on_abandon = partial(self._engine.cancel, request)
         servable.infer(request)
 
@@ -190,45 +190,35 @@ class V2:
             return None
 
 
-class _Answer:
-    """Writes the answer of one infer request."""
-
-    __slots__ = ("_exchange", "_servable", "answering")
-
-    def __init__(self, exchange: Exchange, servable: Servable) -> None:
-        self._exchange = exchange
-        self._servable = servable
-        self.answering: Answering = JSON_ANSWER
-
-    def reply(self, response: InferResponse) -> None:
-        """Encode and send ``response``."""
-        exchange = self._exchange
-        exchange.on_abandon = None  # also ends the circle exchange -> request -> reply -> exchange
-        if exchange.abandoned:
-            return
-        if response.error is not None:
-            exchange.respond_failure(response.error)
-            return
-        try:
-            if self.answering is JSON_ANSWER and not response.parameters and b"accept-encoding" not in exchange.headers:
-                exchange.respond_json(encode_json(response, self._servable))
-            else:
-                self._reply_in_form(response)
-        except ServeError as error:
-            exchange.respond_failure(error)
-
-    def _reply_in_form(self, response: InferResponse) -> None:
-        document, pieces = encode(response, self.answering, self._servable)
-        content_type, extra = b"application/json", []
-        if pieces:
-            content_type = _OCTETS
-            extra.append((b"Inference-Header-Content-Length", b"%d" % len(document)))
-        encoding = choose(self._exchange.headers.get(b"accept-encoding", b""))
-        if encoding:
-            extra.append((b"Content-Encoding", encoding))
-            self._exchange.respond(200, (compress(encoding, (document, *pieces)),), content_type, extra)
+def _reply(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
+    """Encode and send the answer of an infer request."""
+    exchange.on_abandon = None  # also ends the circle exchange -> request -> reply -> exchange
+    if exchange.abandoned:
+        return
+    if response.error is not None:
+        exchange.respond_failure(response.error)
+        return
+    try:
+        if answering is JSON_ANSWER and response.parameters is None and b"accept-encoding" not in exchange.headers:
+            exchange.respond_json(encode_json(response, servable))
         else:
-            self._exchange.respond(200, (document, *pieces), content_type, extra)
+            _reply_in_form(exchange, servable, answering, response)
+    except ServeError as error:
+        exchange.respond_failure(error)
+
+
+def _reply_in_form(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
+    document, pieces = encode(response, answering, servable)
+    content_type, extra = b"application/json", []
+    if pieces:
+        content_type = _OCTETS
+        extra.append((b"Inference-Header-Content-Length", b"%d" % len(document)))
+    encoding = choose(exchange.headers.get(b"accept-encoding", b""))
+    if encoding:
+        extra.append((b"Content-Encoding", encoding))
+        exchange.respond(200, (compress(encoding, (document, *pieces)),), content_type, extra)
+    else:
+        exchange.respond(200, (document, *pieces), content_type, extra)
 
 
 def _described(spec: TensorSpec, lead: list[int]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from bident.doors.http.v2_json import MAX_ELEMENTS, loads, tensor_data
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
-from bident.wire.infer import InferInput, InferRequest, InferResponse, element_count
+from bident.wire.infer import InferInput, InferRequest, element_count
 from bident.wire.tensor import unpack
 
 _RESERVED_PREFIX = "triton_"
@@ -38,11 +37,9 @@ _AS_BINARY = OutputForm(binary=True)
 JSON_ANSWER = Answering({}, _AS_JSON)
 BINARY_ANSWER = Answering({}, _AS_BINARY)
 
-Reply = Callable[[InferResponse], None]
-
 
 def parse(
-    model: tuple[str, str], body: bytes, header_length: int | None, reply: Reply, received_ns: int
+    model: tuple[str, str], body: bytes, header_length: int | None, received_ns: int
 ) -> tuple[InferRequest, Answering]:
     """The request in ``body`` to ``model`` (name and version, "" for the latest).
 
@@ -71,7 +68,7 @@ def parse(
     request_id = document.get("id", "")
     if type(request_id) is not str:
         raise invalid_arg("Unable to parse 'id': attempt to access JSON non-string as string")
-    request = InferRequest(model[0], model[1], request_id, inputs, reply, received_ns)
+    request = InferRequest(model[0], model[1], request_id, inputs, received_ns)
     answering = JSON_ANSWER
     parameters = document.get("parameters")
     if parameters is not None and _apply_parameters(request, parameters):
@@ -84,7 +81,7 @@ def parse(
 
 
 def parse_raw(
-    model: tuple[str, str], config: ModelConfig, body: bytes, reply: Reply, received_ns: int
+    model: tuple[str, str], config: ModelConfig, body: bytes, received_ns: int
 ) -> tuple[InferRequest, Answering]:
     """A body that is nothing but the bytes of the model's only input (``Inference-Header-Content-Length: 0``)."""
     if len(config.inputs) != 1:
@@ -102,7 +99,7 @@ def parse_raw(
         tensor = InferInput(
             spec.name, spec.datatype, shape, count, unpack(spec.name, spec.datatype, shape, count, body)
         )
-    request = InferRequest(model[0], model[1], "", {spec.name: tensor}, reply, received_ns)
+    request = InferRequest(model[0], model[1], "", {spec.name: tensor}, received_ns)
     return request, BINARY_ANSWER
 
 

@@ -38,8 +38,7 @@ def encode_json(response: InferResponse, servable: Servable) -> bytes:
         frame = servable.answer_frames[key] = _frame(response)
     parts = [b'{"id":' + orjson.dumps(response.id) + b","] if response.id else [b"{"]
     for piece, column in zip(frame, columns, strict=False):
-        parts.append(piece)
-        parts.append(_data(column, response.start, response.stop))
+        parts += (piece, _data(column, response.start, response.stop), b"]")
     parts.append(frame[-1])
     return b"".join(parts)
 
@@ -51,35 +50,31 @@ def _frame(response: InferResponse) -> list[bytes]:
     before = head[1:-1] + b',"outputs":[{'
     for output in response.outputs:
         described = {"name": output.name, "datatype": output.datatype.name, "shape": output.array.shape}
-        pieces.append(before + orjson.dumps(described)[1:-1] + b',"data":')
+        pieces.append(before + orjson.dumps(described)[1:-1] + b',"data":[')
         before = b"},{"
     return [*pieces, b"}]}" if pieces else head[1:-1] + b',"outputs":[]}']
 
 
 def _data(column: Column, start: int, stop: int) -> bytes:
-    """Rows of a column as one flat JSON array, row-major."""
+    """Rows ``start`` to ``stop`` of a column (all of it where that is -1), as the inside of a JSON array."""
     array = column.array
-    if stop == -1 or stop - start == len(array):
-        return _flat(column.name, column.datatype, array)
-    if column.datatype is BYTES:
-        return _flat(column.name, column.datatype, array[start:stop])
+    whole = stop == -1 or stop - start == len(array)
+    if whole or column.datatype is BYTES:
+        part = array if whole else array[start:stop]
+        return orjson.dumps(_flat(column.name, column.datatype, part), option=_NUMPY)[1:-1]
     rows: list[bytes] | None = column.rendered
     if rows is None:
-        # One array of arrays for the whole batch; what lies between two rows can only be this.
-        table = array.astype(np.float32) if column.datatype is _BF16 else np.ascontiguousarray(array)
-        rows = column.rendered = orjson.dumps(table.reshape(len(array), -1), option=_NUMPY)[2:-2].split(b"],[")
-    if stop - start == 1:
-        return b"[" + rows[start] + b"]"
-    return b"[" + b",".join(rows[start:stop]) + b"]"
+        # Once for all answers of the batch; what lies between two rows can only be "],[".
+        table = _flat(column.name, column.datatype, array).reshape(len(array), -1)
+        rows = column.rendered = orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
+    return rows[start] if stop - start == 1 else b",".join(rows[start:stop])
 
 
-def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> bytes:
-    """A tensor as one flat JSON array; NaN and infinities are null, strings must be UTF-8."""
+def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
+    """A tensor as a flat array that orjson writes (NaN and infinities as null); BYTES as a list of text."""
     if datatype is BYTES:
-        return orjson.dumps([_text(name, value) for value in array.ravel().tolist()])
-    if datatype is _BF16:
-        array = array.astype(np.float32)  # orjson has no bfloat16
-    return orjson.dumps(array.ravel(), option=_NUMPY)
+        return [_text(name, value) for value in array.ravel().tolist()]
+    return array.ravel() if datatype is not _BF16 else array.astype(np.float32).ravel()
 
 
 def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
@@ -104,11 +99,11 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
             if len(piece):
                 pieces.append(piece)
         else:
-            described["data"] = orjson.Fragment(_flat(output.name, output.datatype, output.array))
+            described["data"] = _flat(output.name, output.datatype, output.array)
         outputs.append(described)
     document = _head(response)
     document["outputs"] = outputs
-    return orjson.dumps(document), pieces
+    return orjson.dumps(document, option=_NUMPY), pieces
 
 
 def _head(response: InferResponse) -> dict[str, Any]:
