@@ -61,7 +61,6 @@ $(VENV)/%.stamp: requirements/%.lock pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-$(TRITON)/triton.stamp:
-	$(PYTHON) -m venv $(TRITON)
-	$(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check nvidia-pytriton==0.7.0
+$(TRITON)/triton.stamp: benchmarks/peers/make_triton.py
+	$(PYTHON) -m benchmarks.peers.make_triton
 	@touch $@

@@ -85,6 +85,20 @@ _CPU = Family("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]")
 _CPU_TOTAL = Family("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes")
 _CPU_USED = Family("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes")
 
+FAMILIES = (
+    _SUCCESS,
+    _FAILURE,
+    *(family for family, _ in _COUNTERS),
+    _PENDING,
+    _LOAD,
+    _PINNED_TOTAL,
+    _PINNED_USED,
+    _CPU,
+    _CPU_TOTAL,
+    _CPU_USED,
+)
+"""Everything the page shows, in its order."""
+
 
 class MetricsPage:
     """Renders the figures of one engine."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from bident.backends.base import Backend, Device, Instance, ModelFiles
 from bident.backends.discovery import Backends
+from bident.engine import memory
 from bident.engine.lane import pin_of
 from bident.engine.servable import LoadedModel, close_all
 from bident.errors import Code, ConfigError, ServeError
@@ -52,7 +53,10 @@ class Loader:
 
         Raises ServeError with the reason; whatever a backend or anything else raises is turned into one.
         """
-        return _guard(folder.name, lambda: self._load(folder))
+        try:
+            return _guard(folder.name, lambda: self._load(folder))
+        finally:
+            memory.trim()
 
     def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)

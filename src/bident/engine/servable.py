@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bident.backends.base import Instance
+from bident.engine import memory
 from bident.engine.admission import Admission
 from bident.engine.clients import Clients
 from bident.engine.lane import Lane
@@ -94,3 +95,4 @@ class Servable:
     def _close_lanes(self) -> None:
         for lane in self._lanes:
             lane.close()
+        memory.trim()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bident.backends.base import Backend, Device, Instance, ModelFiles
+from bident.engine.clients import Clients
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.stats import ModelStats
 from bident.errors import ConfigError, ServeError
@@ -177,10 +178,16 @@ def write_model(repository: Path, name: str, text: str = BATCHING, *, versions: 
     return folder
 
 
-def servable_of(config: ModelConfig, *instances: Instance) -> Servable:
-    """A version in service on the running loop."""
+def clients_of(count: int) -> Clients:
+    clients = Clients()
+    clients.count = count
+    return clients
+
+
+def servable_of(config: ModelConfig, *instances: Instance, clients: int = 9) -> Servable:
+    """A version in service on the running loop, with this many clients connected."""
     loaded = LoadedModel(config, {}, {1: list(instances)})
-    return Servable(loaded, 1, ModelStats(), asyncio.get_running_loop())
+    return Servable(loaded, 1, ModelStats(), asyncio.get_running_loop(), clients_of(clients))
 
 
 async def until(condition: Callable[[], Any], what: str = "the condition") -> None:

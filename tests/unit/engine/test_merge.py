@@ -184,13 +184,14 @@ RESHAPES = [
 ]
 
 
-@pytest.mark.parametrize("batch", [8, 0])
-@pytest.mark.parametrize(("dims", "reshape", "client", "model"), RESHAPES)
+@pytest.mark.parametrize(
+    ("batch", "dims", "reshape", "client", "model"),
+    # A model without a batch dimension cannot have scalars.
+    [(batch, *case) for case in RESHAPES for batch in (8, 0) if batch or case[1]],
+)
 def test_reshape_both_ways(
-    dims: str, reshape: str, client: tuple[int, ...], model: tuple[int, ...], batch: int
+    batch: int, dims: str, reshape: str, client: tuple[int, ...], model: tuple[int, ...]
 ) -> None:
-    if not batch and not reshape:
-        pytest.skip("a model without a batch dimension cannot have scalars")
     config = one_tensor(dims, f"reshape {{ shape: [ {reshape} ] }}", batch=batch)
     lead = (2,) if batch else ()
     given_array = np.arange(np.prod(lead + client), dtype=np.float32).reshape(lead + client)

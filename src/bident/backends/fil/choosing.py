@@ -19,6 +19,7 @@ from bident.backends.fil.forest import Forest
 from bident.backends.fil.loading import TreeModel
 from bident.backends.fil.postprocess import POSTPROCESSORS
 from bident.backends.fil.xgboost_trees import can_write
+from bident.errors import ConfigError, ServeError
 
 TOLERANCE = 1e-5
 """How far an engine's scores may lie from treelite's, relative to 1 or the score, whichever is larger."""
@@ -54,14 +55,17 @@ class EngineChoice:
 
 
 def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoice:
-    """Build, compare and time the engines for ``model``."""
+    """Build, compare and time the engines for ``model``. Raises ConfigError where none can compute it."""
     forest = model.forest
     reference = TreeliteEngine(model.library, answer, threads)
     engines: list[Engine] = [reference]
     if forest.plain and forest.postprocess.name in POSTPROCESSORS:
         engines += _others(forest, answer, threads)
     probe = _probe_rows(forest)
-    truth = reference.scores(probe)
+    try:
+        truth = reference.scores(probe)
+    except ServeError as error:
+        raise ConfigError(f"fil cannot compute {model.path}: {error.message}") from None
     engines = [engine for engine in engines if engine is reference or _agrees(engine, probe, truth)]
     choice = _compare(engines, _typical_rows(forest))
     _LOG.debug("engines of %s: %s", model.path, choice)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bident.backends.fil.treelite_library import TreeliteModel
 from bident.errors import ConfigError
 
-_NUMERICAL = 1
+_LEAF, _NUMERICAL, _CATEGORICAL = 0, 1, 2  # treelite's node types
 _LESS, _LESS_OR_EQUAL = 2, 3  # treelite's comparison operators
 
 
@@ -83,7 +83,10 @@ def read_forest(model: TreeliteModel) -> Forest:
     _check_trees(offsets, left, right, np.where(left < 0, 0, feature), model.features)
     inner = left >= 0
     operators = _field(model, "cmp", offsets, np.int8)
-    plain = bool((_field(model, "node_type", offsets, np.int8)[inner] == _NUMERICAL).all())
+    kinds = _field(model, "node_type", offsets, np.int8)
+    if ((kinds == _LEAF) == inner).any() or (kinds < _LEAF).any() or (kinds > _CATEGORICAL).any():
+        raise ConfigError("is damaged: a node is of a kind that contradicts its children")
+    plain = bool((kinds[inner] == _NUMERICAL).all())
     known = (operators == _LESS) | (operators == _LESS_OR_EQUAL)
     plain = plain and bool(known[inner].all())
     return Forest(

@@ -50,7 +50,8 @@ class Exchange:
     def respond_json(self, body: bytes) -> None:
         """Answer 200 with ``body``: the hot path."""
         if self.keep_alive and not self.http_1_0 and self.method != b"HEAD":
-            self._deliver((_OK_JSON % len(body) + body,))
+            if not self.abandoned:
+                self.connection.deliver(self, (_OK_JSON % len(body) + body,))
         else:
             self.respond(200, (body,))
 

@@ -11,7 +11,7 @@ _RAW_CONTROL = re.compile(rb'"[^"\\]*[\x00-\x1f]')
 def json_hint(body: bytes) -> str:
     """A hint to append to the parser's message, or an empty string."""
     head = body[: 64 * 1024]
-    if not body.strip():
+    if not head.strip() and not body.strip():
         return "; the body is empty: POST a JSON object with 'inputs'"
     if head.startswith(b"\xef\xbb\xbf"):
         return "; it begins with a UTF-8 byte order mark: save it without"

@@ -24,7 +24,18 @@ class KnownHead:
     the first one, and costs a third of what parsing it costs. Anything else is the parser's.
     """
 
-    __slots__ = ("_after", "_before", "_digits", "_headers", "_limit", "_method", "_params", "_target", "resource")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_digits",
+        "_headers",
+        "_limit",
+        "_method",
+        "_params",
+        "_target",
+        "has_repeated",
+        "resource",
+    )
 
     def __init__(
         self, before: bytes, digits: bytes, after: bytes, exchange: Exchange, resource: Resource, limit: int
@@ -39,6 +50,8 @@ class KnownHead:
         self._params = exchange.params
         self.resource = resource
         """What serves the request."""
+        self.has_repeated = False
+        """Whether it has been worth learning."""
 
     @classmethod
     def learn(cls, read: bytes, exchange: Exchange, resource: Resource, limit: int) -> KnownHead | None:
@@ -74,6 +87,7 @@ class KnownHead:
         headers = self._headers
         if digits != self._digits:
             headers = {**headers, b"content-length": digits}
+        self.has_repeated = True
         exchange = Exchange(connection, self._method, self._target, headers, True)
         exchange.params = self._params
         exchange.body = body

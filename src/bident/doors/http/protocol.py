@@ -1,4 +1,4 @@
-"""An HTTP/1.1 connection: bytes to exchanges, answers to bytes. Knows nothing of what is served.
+"""An HTTP/1.1 connection: requests in, answers out in their order. Knows nothing of what is served.
 
 ``asyncio.Protocol`` over httptools: no task, future or coroutine per request. Whatever a client
 sends, it gets a valid HTTP answer or a closed connection, and costs bounded memory and time: heads,
@@ -8,110 +8,61 @@ bodies, chunks, pipelined requests, slow writers and slow readers all have their
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-import httptools
-
 from bident.doors.http.exchange import Buffer, Exchange
-from bident.doors.http.known_head import KnownHead
+from bident.doors.http.reader import RequestReader
 from bident.doors.http.routes import Resource, Unrouted
 
 if TYPE_CHECKING:
     from bident.doors.http.server import HttpServer
 
-logger = logging.getLogger("bident.http")
-
 _MAX_PIPELINED = 64
 _MAX_PIPELINED_BYTES = 1 << 20
-_MAX_CHUNKS = 65536
-_CHUNK_FRAMING = 16
-"""Bytes that the size line and line end of an ordinary chunk take at most."""
-_MAX_PIECES = 64
-_SMALL_READ = 1024
+_SMALL = 1024
 """Up to this many bytes are parsed in one go, however many requests they hold."""
 _TURN_NS = 2_000_000
 """How long one client's requests may keep the loop before other connections get their turn."""
-_CHANCES = 8
-"""How many heads in a row are learnt from a client that never repeats one."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client.
+    """One client: what it is owed, and at which pace it is read and written.
 
-    The parser's callbacks build an exchange; :meth:`deliver` sends the answers in order. What has
-    been read and may not be parsed yet, because enough is owed already, waits in ``_backlog``, and
-    nothing more is read until that is empty.
+    What has been received and may not be parsed yet, because enough is owed already, waits in
+    ``_backlog``; nothing more is received until that is empty.
     """
 
     __slots__ = (
         "_backlog",
         "_backlog_at",
-        "_begun",
-        "_begun_at",
-        "_chances",
-        "_chunks",
-        "_closing",
-        "_ended",
-        "_exchange",
-        "_fed",
-        "_headers",
-        "_known",
-        "_limit",
-        "_parser",
+        "_has_turn",
         "_pending",
-        "_pieces",
-        "_plain_head",
         "_progress_at",
-        "_read",
-        "_reading_paused",
-        "_route",
+        "_reader",
+        "_receiving_paused",
+        "_sender_done",
+        "_sending_paused",
         "_server",
-        "_size",
-        "_target",
         "_transport",
-        "_turn_is_due",
         "_unsent",
-        "_writing_paused",
     )
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._parser = httptools.HttpRequestParser(self)
-        self._known: KnownHead | None = None
-        """The head of the last request, while nothing of another one has come."""
-        self._chances = _CHANCES
-        self._read: bytes | None = None
-        """What is being parsed, if a request begins with its first byte."""
-        # The request that is being read.
-        self._begun = False
-        self._begun_at = 0.0
-        self._fed = 0
-        self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._plain_head = b""
-        self._exchange: Exchange | None = None
-        """Set from the end of the head to the end of the body; not if the request has been refused."""
-        self._route: Resource | Unrouted | None = None
-        self._limit = 0
-        self._pieces: list[bytes | bytearray] = []
-        self._size = 0
-        self._chunks = 0
-        # What is owed, and the pace.
+        self._reader = RequestReader(self, server)
         self._pending: deque[Exchange] = deque()
         self._backlog = b""
         self._backlog_at = 0
-        self._turn_is_due = False
-        self._reading_paused = False
-        self._writing_paused = False
-        self._closing = False
-        """Nothing that the client sends is looked at any more."""
-        self._ended = False
+        self._has_turn = False
+        """Whether the backlog is being worked off, or will be without a further event."""
+        self._receiving_paused = False
+        self._sending_paused = False
+        self._sender_done = False
         """The client will send nothing more."""
         self._progress_at = server.now
         self._unsent = 0
@@ -124,15 +75,15 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.disconnected(self)
-        self._stop_parsing()
+        self._stop_reading()
         self._abandon_pending()
 
     def eof_received(self) -> bool:
         """A client that has finished sending still gets the answers to what it sent."""
-        self._ended = True
-        if not self._closing:
-            if self._begun:
-                self._refuse(400, "the connection was closed for sending before the request was complete")
+        self._sender_done = True
+        if not self._reader.stopped:
+            if self._reader.begun:
+                self.refuse(400, "the client stopped sending before its request was complete")
             elif self._pending:
                 self._pending[-1].keep_alive = False
         return bool(self._pending)
@@ -140,120 +91,74 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server = self._server
         self._progress_at = server.now
-        known = self._known
+        reader = self._reader
+        known = reader.known
         if known is not None and not server.is_draining:
             exchange = known.repeated(self, data)
             if exchange is not None:
-                self._chances = _CHANCES
-                self._accept(known.resource, exchange)
+                self.accept(known.resource, exchange)
                 return
-        if self._closing:
+        if reader.stopped:
             return
-        if not self._begun and self._chances:
-            self._read = data
-        if len(data) <= _SMALL_READ:
-            self._feed(data)
+        reader.whole = None if reader.begun else data
+        if len(data) <= _SMALL:
+            reader.feed(data)
         else:
             self._backlog = data
-            self._backlog_at = 0
-            self._take_turn()
-        self._read = None
+            self._work_off_backlog()
+        reader.whole = None
 
     def pause_writing(self) -> None:
-        self._writing_paused = True
+        self._sending_paused = True
         self._pace()
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
+        self._sending_paused = False
         self._pace()
 
-    # httptools
+    # For the reader
 
-    def on_message_begin(self) -> None:
-        self._begun = True
-        self._known = None
-        self._target = b""
-        self._headers = {}
+    def accept(self, resource: Resource, exchange: Exchange) -> None:
+        """Have a whole request served."""
+        exchange.received_ns = monotonic_ns()
+        pending = self._pending
+        pending.append(exchange)
+        if len(pending) > 1 and (len(pending) >= _MAX_PIPELINED or len(exchange.body) > _SMALL):
+            self._pace()
+        self._server.dispatch(resource, exchange)
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
+    def answer_unrouted(self, route: Unrouted, exchange: Exchange) -> None:
+        """Answer a whole request that nothing serves."""
+        self._pending.append(exchange)
+        exchange.respond_error(route.status, route.message, route.headers)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+    def say_continue(self) -> None:
+        """Ask the client for the body it holds back, once what it asked before has been answered."""
+        interim = Exchange(self, b"", b"", {}, True)
+        self._pending.append(interim)
+        self.deliver(interim, (_CONTINUE,))
 
-    def on_headers_complete(self) -> None:
-        if self._closing:
+    def refuse(self, status: int, message: str, extra: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Answer an error to the request that is being read, and read no more of this connection."""
+        if self._reader.stopped:
             return
-        parser = self._parser
-        method = parser.get_method()
-        headers = self._headers
-        keep_alive = parser.should_keep_alive() and not self._server.is_draining
-        exchange = Exchange(self, method, self._target, headers, keep_alive)
-        if parser.should_upgrade():
-            self._read_as_plain(exchange)
-            return
-        self._exchange = exchange
-        if not keep_alive or b"connection" in headers:  # else it can only be 1.1
-            version = parser.get_http_version()
-            if version not in ("1.0", "1.1"):
-                self._refuse(505, f"HTTP/{version} is not supported, only 1.1 and 1.0")
-                return
-            exchange.http_1_0 = version == "1.0"
-        if self._fed > self._server.limits.head_bytes and self._head_is_too_large():
-            return
-        self._find_route(exchange)
-        self._admit_body(exchange)
+        exchange = self._reader.take_unfinished()
+        self._stop_reading()
+        self._pending.append(exchange)
+        exchange.respond_error(status, message, extra)
 
-    def on_body(self, body: bytes) -> None:
-        if self._exchange is None:
-            return
-        self._size += len(body)
-        pieces = self._pieces
-        if self._size > self._limit:
-            self._too_large(self._size)
-        elif len(pieces) < _MAX_PIECES:
-            pieces.append(body)
-        elif len(pieces) == _MAX_PIECES:
-            # From here on one piece grows: many tiny ones would weigh more than what they hold.
-            pieces.append(bytearray(body))
+    def refuse_unrouted(self, route: Unrouted) -> None:
+        """Answer a request that nothing serves without reading its body."""
+        self.refuse(route.status, route.message, route.headers)
+
+    def refuse_malformed(self, reason: str) -> None:
+        """Refuse bytes that are no request."""
+        if self._pending and not self._pending[-1].keep_alive:
+            # They follow a request that said it was the last: they ask for nothing, nobody awaits an answer.
+            self._reader.begun = True
+            self._stop_reading()
         else:
-            pieces[-1] += body
-
-    def on_chunk_header(self) -> None:
-        exchange = self._exchange
-        if exchange is None:
-            return
-        self._chunks += 1
-        if self._chunks == 1:
-            self._headers = {}  # trailers end up there, never among the headers
-            exchange.keep_alive = exchange.keep_alive and not exchange.http_1_0  # 1.0 knows no chunks: RFC 9112, 6.1
-        elif self._chunks > _MAX_CHUNKS:
-            self._refuse(400, f"the body has more than {_MAX_CHUNKS} chunks; send larger ones")
-
-    def on_message_complete(self) -> None:
-        self._begun = False
-        self._fed = 0
-        exchange = self._exchange
-        if exchange is None:  # refused, or about to be read again without its upgrade
-            return
-        self._exchange = None
-        pieces = self._pieces
-        if pieces:
-            exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._pieces = []
-            self._size = 0
-            self._chunks = 0
-        route = self._route
-        if isinstance(route, Resource):
-            if self._read is not None:
-                self._chances -= 1
-                self._known = KnownHead.learn(self._read, exchange, route, self._limit)
-            self._accept(route, exchange)
-            if len(exchange.body) > _SMALL_READ and len(self._pending) > 1:
-                self._pace()
-        elif route is not None:
-            self._pending.append(exchange)
-            exchange.respond_error(route.status, route.message, extra=_allow(route))
+            self.refuse(400, f"malformed HTTP request: {reason}")
 
     # Answers
 
@@ -262,8 +167,8 @@ class HttpConnection(asyncio.Protocol):
         exchange.data = data
         pending = self._pending
         while pending:
-            done = pending[0]
-            pieces = done.data
+            first = pending[0]
+            pieces = first.data
             if pieces is None:
                 break
             pending.popleft()
@@ -271,10 +176,10 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.write(pieces[0])
             else:
                 self._transport.writelines(pieces)
-            if not done.keep_alive or (self._server.is_draining and not pending):
+            if not first.keep_alive or (self._server.is_draining and not pending and not self._reader.begun):
                 self._finish()
                 return
-        if self._reading_paused:
+        if self._receiving_paused:
             self._pace()
 
     @property
@@ -284,131 +189,113 @@ class HttpConnection(asyncio.Protocol):
 
     def check_progress(self, now: float) -> None:
         """Called by the server's sweep: close a connection whose client has stalled for too long."""
-        limits = self._server.limits
+        reader = self._reader
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent = unsent
             self._progress_at = now
-        stalled = now - self._progress_at
         if unsent:
-            if stalled > limits.write_seconds:
+            if now - self._progress_at > self._server.limits.write_seconds:
                 self._transport.abort()
+            elif reader.stopped:
+                reader.begun_at = now
         elif self._pending or self._backlog:
             self._progress_at = now  # it is we who owe the next step
-        elif self._closing:
-            if stalled > limits.linger_seconds:
+        elif reader.stopped:
+            if now - reader.begun_at > self._server.limits.linger_seconds:
                 self._transport.abort()
-        elif not self._begun:
+        else:
+            self._check_sender(now)
+
+    def _check_sender(self, now: float) -> None:
+        limits = self._server.limits
+        reader = self._reader
+        stalled = now - self._progress_at
+        if not reader.begun:
             if 0 < limits.idle_seconds < stalled:
-                self._stop_parsing()
-                self._transport.close()
+                self._finish()
         elif 0 < limits.read_seconds < stalled:
-            self._refuse(408, f"no further byte of the request came for {limits.read_seconds:g} s")
-        elif self._exchange is None and 0 < limits.read_seconds < now - self._begun_at:
-            self._refuse(408, f"the head of the request was not complete after {limits.read_seconds:g} s")
+            self.refuse(408, f"no further byte of the request came for {limits.read_seconds:g} s")
+        elif reader.exchange is None and 0 < limits.read_seconds < now - reader.begun_at:
+            self.refuse(408, f"the head of the request was not complete after {limits.read_seconds:g} s")
 
     def abort(self) -> None:
         """Cut the connection."""
         self._transport.abort()
 
-    # Reading
+    # Inside
 
-    def _feed(self, data: bytes | memoryview) -> None:
-        self._fed += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            if not self._closing:
-                self._parser = httptools.HttpRequestParser(self)
-                self._feed(self._plain_head)
-                self._feed(data[upgrade.args[0] :])
-        except httptools.HttpParserCallbackError:
-            logger.exception("%s: reading a request failed", self._server.name)
-            self._refuse(500, "internal error in the server; its log has the details")
-        except httptools.HttpParserError as error:
-            self._malformed(error)
-        if self._begun and not self._closing:
-            self._check_unfinished(len(data))
+    def _finish(self) -> None:
+        """The last answer has been written: let the client read it before the connection goes.
 
-    def _malformed(self, error: Exception) -> None:
-        if self._closing:
-            return
-        if self._pending and not self._pending[-1].keep_alive:
-            # Bytes after a request that announced itself as the last: they ask for nothing.
-            self._begun = True
-            self._stop_parsing()
+        Closing at once would make the kernel reset a connection whose client is still sending, and
+        the client would never see the answer.
+        """
+        is_sending = (self._reader.begun or bool(self._backlog)) and not self._sender_done
+        self._stop_reading()
+        self._abandon_pending()
+        self._reader.begun_at = self._server.now
+        if is_sending and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._pace()
         else:
-            self._refuse(400, f"malformed HTTP request: {error}")
+            self._transport.close()
 
-    def _check_unfinished(self, size: int) -> None:
-        """Bound the head, and what a chunked body has beside its content, of a request read in part."""
-        fed = self._fed
-        if fed in (0, size):  # what has been fed last, of ``size`` bytes, had this request's first one
-            self._begun_at = self._server.now
-        limit = self._server.limits.head_bytes
-        if self._exchange is None:
-            if fed > limit:
-                self._head_too_large()
-        elif fed - self._size > 2 * limit + _CHUNK_FRAMING * self._chunks:
-            self._refuse(400, f"the trailers and chunk extensions of the body are larger than {limit} bytes")
+    def _stop_reading(self) -> None:
+        self._reader.stop()
+        self._backlog = b""
+        self._backlog_at = 0
 
-    def _take_turn(self) -> None:
-        """Parse what has been read, one request at a time, until the client has had its share."""
-        self._turn_is_due = False
-        data = memoryview(self._backlog)
-        began = monotonic_ns()
-        while self._backlog_at < len(data) and not self._must_wait():
-            if monotonic_ns() - began > _TURN_NS:
-                self._turn_is_due = True
-                self._server.call_soon(self._take_turn)
-                break
-            start, self._backlog_at = self._backlog_at, self._end_of_step()
-            self._feed(data[start : self._backlog_at])
-        if self._backlog_at >= len(data):
-            self._backlog = b""
-            self._backlog_at = 0
-        if self._backlog or self._reading_paused:
+    def _abandon_pending(self) -> None:
+        pending, self._pending = self._pending, deque()
+        for exchange in pending:
+            exchange.abandon()
+
+    def _work_off_backlog(self) -> None:
+        """Parse what has been received, one request at a time, until the client has had its share."""
+        self._has_turn = True
+        end_ns = monotonic_ns() + _TURN_NS
+        while self._backlog and not self._must_wait() and monotonic_ns() < end_ns:
+            data, start = self._backlog, self._backlog_at
+            self._backlog_at = stop = self._end_of_step(data, start)
+            if stop == len(data):
+                self._backlog = b""
+                self._backlog_at = 0
+            self._reader.feed(memoryview(data)[start:stop])
+        self._has_turn = False
+        if self._backlog or self._receiving_paused:
             self._pace()
 
-    def _end_of_step(self) -> int:
+    def _end_of_step(self, data: bytes, start: int) -> int:
         """How far to parse in one go: at most to the end of one head or one body."""
-        data, start = self._backlog, self._backlog_at
-        declared = self._exchange.headers.get(b"content-length") if self._exchange is not None else None
-        if declared is not None:
-            return min(len(data), start + int(declared) - self._size)
+        body_left = self._reader.body_left
+        if body_left:
+            return min(len(data), start + body_left)
         end = data.find(b"\r\n\r\n", start)
         return len(data) if end < 0 else end + 4
 
     def _must_wait(self) -> bool:
         """Whether enough is owed to this client for now."""
         pending = self._pending
-        return (
-            self._writing_paused
-            or len(pending) >= _MAX_PIPELINED
-            or (len(pending) > 1 and sum(len(exchange.body) for exchange in pending) > _MAX_PIPELINED_BYTES)
+        return self._sending_paused or (
+            len(pending) > 1
+            and (
+                len(pending) >= _MAX_PIPELINED
+                or sum([len(exchange.body) for exchange in pending]) > _MAX_PIPELINED_BYTES
+            )
         )
 
     def _pace(self) -> None:
-        """Read on only when what has been read is parsed, answers go out, and not too many are owed."""
-        must_wait = self._must_wait()
-        if self._backlog and not must_wait and not self._turn_is_due:
-            self._turn_is_due = True
-            self._server.call_soon(self._take_turn)
+        """Receive only while what has come is parsed, answers go out, and not too many are owed."""
+        must_wait = not self._reader.stopped and self._must_wait()
+        if self._backlog and not must_wait and not self._has_turn:
+            self._has_turn = True
+            self._server.call_soon(self._work_off_backlog)
         should_pause = must_wait or bool(self._backlog)
-        if should_pause == self._reading_paused or self._transport.is_closing():
+        if should_pause == self._receiving_paused or self._transport.is_closing():
             return
-        self._reading_paused = should_pause
+        self._receiving_paused = should_pause
         if should_pause:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-
-    # One request
-
-    def _accept(self, resource: Resource, exchange: Exchange) -> None:
-        exchange.received_ns = monotonic_ns()
-        pending = self._pending
-        pending.append(exchange)
-        if len(pending) >= _MAX_PIPELINED:
-            self._pace()
-        self._server.dispatch(resource, exchange)

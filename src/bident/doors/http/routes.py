@@ -11,6 +11,8 @@ from bident.doors.http.exchange import Exchange
 Serve = Callable[[Exchange], Awaitable[None] | None]
 
 _CACHE_SIZE = 4096
+_MAX_CACHED_TARGET = 512
+"""Longer targets are looked up each time: what strangers ask for must not fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Unrouted:
     message: str
     allow: tuple[bytes, ...] = ()
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What the answer has to say beside its message."""
+        return [(b"Allow", b", ".join(self.allow))] if self.allow else []
+
 
 _NOT_FOUND = Unrouted(404, "Not Found")
 _BAD_PATH = Unrouted(400, "the request's path is not valid UTF-8 after percent-decoding")
@@ -63,13 +70,16 @@ class Routes:
         self._root = _Node()
         self._fallback = Resource(fallback) if fallback is not None else None
         self._cache: dict[tuple[bytes, bytes], Found] = {}
+        self._depth = 0
 
     def add(
         self, verb: str, pattern: str, serve: Serve, *, binary: bool = False, defaults: tuple[str, ...] = ()
     ) -> None:
         """Serve ``verb`` on ``pattern`` with ``serve``."""
         node = self._root
-        for segment in pattern.strip("/").split("/"):
+        segments = pattern.strip("/").split("/")
+        self._depth = max(self._depth, len(segments))
+        for segment in segments:
             if segment == "{}":
                 node.parameter = node.parameter or _Node()
                 node = node.parameter
@@ -90,7 +100,7 @@ class Routes:
         if found is not None:
             return found
         try:
-            segments = _segments(target)
+            segments = _segments(target, self._depth)
         except UnicodeDecodeError:
             return _BAD_PATH
         matches = list(_matches(self._root, segments, 0))
@@ -99,9 +109,10 @@ class Routes:
             resource = node.resources.get(method)
             if resource is not None:
                 params += resource.defaults
-                if len(self._cache) >= _CACHE_SIZE:
-                    self._cache.clear()
-                self._cache[key] = (resource, params)
+                if len(target) <= _MAX_CACHED_TARGET:
+                    if len(self._cache) >= _CACHE_SIZE:
+                        self._cache.clear()
+                    self._cache[key] = (resource, params)
                 return resource, params
         allow = tuple(sorted({verb for node, _ in matches for verb in node.resources}))
         if allow:
@@ -111,11 +122,12 @@ class Routes:
         return _NOT_FOUND
 
 
-def _segments(target: bytes) -> list[str]:
+def _segments(target: bytes, most: int) -> list[str]:
+    """The decoded segments of the target's path; one more than ``most``, undivided, if it has more."""
     path = target.split(b"?", 1)[0].split(b"#", 1)[0]
-    if b"://" in path[:8]:  # absolute form, as proxies send it
-        path = b"/" + b"/".join(path.split(b"/")[3:])
-    return [unquote_to_bytes(segment).decode("utf-8") for segment in path[1:].split(b"/")]
+    if not path.startswith(b"/"):  # absolute form, as proxies send it: scheme://host/path
+        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
+    return [unquote_to_bytes(segment).decode("utf-8") for segment in path[1:].split(b"/", most)]
 
 
 def _matches(node: _Node, segments: list[str], at: int) -> list[tuple[_Node, tuple[str, ...]]]:

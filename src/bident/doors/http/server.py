@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bident.doors.http.exchange import Exchange
@@ -20,11 +21,16 @@ logger = logging.getLogger("bident.http")
 _SWEEP_SECONDS = 1.0
 _SWEEP_SLICE = 500
 _BACKLOG = 4096
+_OWN_FILES = 512
+"""Open files that are not connections: models, libraries, logs, pipes."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may cost. Sizes in bytes, times in seconds."""
+    """What one client may cost. Sizes in bytes, times in seconds.
+
+    0 is no limit for ``connections``, ``read_seconds`` and ``idle_seconds``.
+    """
 
     head_bytes: int = 64 * 1024
     json_bytes: int = 64 * 1024 * 1024
@@ -58,18 +64,27 @@ class HttpServer:
         self.is_draining = False
         """While True, every answer is the last one on its connection."""
         self.now = 0.0
-        """The loop's clock, refreshed by the sweep: good enough for timeouts, free to read."""
-        self._connections: dict[HttpConnection, float] = {}
+        """Seconds that clients have had, refreshed by the sweep: good enough for timeouts, free to read."""
+        self._swept_at = 0.0
+        self._connections: dict[HttpConnection, None] = {}
+        self._refused = 0
         self._tasks: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Handle | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on ``sock``, which is bound."""
-        loop = asyncio.get_running_loop()
-        self.now = loop.time()
+        allow_open_files((self.limits.connections or 1 << 20) + _OWN_FILES)
+        loop = self._loop = asyncio.get_running_loop()
+        self._swept_at = loop.time()
         self._server = await loop.create_server(lambda: HttpConnection(self), sock=sock, backlog=_BACKLOG)
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` in the next turn of the loop."""
+        assert self._loop is not None
+        self._loop.call_soon(callback)
 
     @property
     def connection_count(self) -> int:
@@ -78,15 +93,16 @@ class HttpServer:
 
     def connected(self, connection: HttpConnection) -> None:
         """A client came; one too many is cut off."""
-        self._connections[connection] = self.now
+        self._connections[connection] = None
         self._clients.count += 1
-        if len(self._connections) > self.limits.connections:
-            logger.warning("%s: more than %d connections, refusing one", self.name, self.limits.connections)
+        if 0 < self.limits.connections < len(self._connections):
+            self._refused += 1
             connection.abort()
 
     def disconnected(self, connection: HttpConnection) -> None:
         """A client went."""
-        if self._connections.pop(connection, None) is not None:
+        if connection in self._connections:
+            del self._connections[connection]
             self._clients.count -= 1
 
     def dispatch(self, resource: Resource, exchange: Exchange) -> None:
@@ -136,15 +152,46 @@ class HttpServer:
             exchange.respond_error(500, "internal error in the server; its log has the details")
 
     def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.now = loop.time()
+        assert self._loop is not None
+        time = self._loop.time()
+        # Time in which the loop itself stood still is not held against the clients.
+        self.now += min(time - self._swept_at, 2 * _SWEEP_SECONDS)
+        self._swept_at = time
+        if self._refused:
+            logger.warning(
+                "%s: %d connections refused, %d are open (--http-max-connections)",
+                self.name,
+                self._refused,
+                len(self._connections),
+            )
+            self._refused = 0
         self._sweep_slice(list(self._connections), 0)
-        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep_slice(self, connections: list[HttpConnection], start: int) -> None:
         """Look at some connections at a time: thousands of them must not hold up the others' requests."""
-        for connection in connections[start : start + _SWEEP_SLICE]:
+        assert self._loop is not None
+        stop = start + _SWEEP_SLICE
+        for connection in connections[start:stop]:
             if connection in self._connections:
-                connection.check_progress(self.now)
-        if start + _SWEEP_SLICE < len(connections):
-            asyncio.get_running_loop().call_soon(self._sweep_slice, connections, start + _SWEEP_SLICE)
+                try:
+                    connection.check_progress(self.now)
+                except Exception:
+                    logger.exception("%s: a connection could not be checked", self.name)
+        if stop < len(connections):
+            self._sweeper = self._loop.call_soon(self._sweep_slice, connections, stop)
+        else:
+            self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process open as many files as the system allows it, up to ``wanted``: each connection is one."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

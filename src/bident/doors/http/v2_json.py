@@ -54,17 +54,26 @@ def loads(body: bytes | memoryview) -> dict[str, Any]:
     return document
 
 
+class _DuplicateKeyError(ValueError):
+    """simdjson finds the first of several equal keys; the last one counts."""
+
+
 def _loads_large(body: bytes) -> Any:
-    root = simdjson.Parser().parse(body)
-    if not isinstance(root, simdjson.Object):
-        return None
-    document: dict[str, Any] = {}
-    for key, value in root.items():
-        if key == "inputs" and isinstance(value, simdjson.Array):
-            document[key] = [_large_input(item) for item in value]
-        else:
-            document[key] = _plain(value)
-    return document
+    try:
+        # A parser a request: one that is used again would keep the largest body's memory for ever.
+        root = simdjson.Parser().parse(body)
+        if not isinstance(root, simdjson.Object):
+            return None
+        return {key: _large_inputs(root[key]) if key == "inputs" else _plain(root[key]) for key in _keys(root)}
+    except _DuplicateKeyError:
+        return orjson.loads(body)
+
+
+def _keys(item: Any) -> list[str]:
+    keys = list(item.keys())
+    if len(set(keys)) < len(keys):
+        raise _DuplicateKeyError
+    return keys
 
 
 def _plain(value: Any) -> Any:
@@ -73,16 +82,21 @@ def _plain(value: Any) -> Any:
     return value.as_dict() if isinstance(value, simdjson.Object) else value
 
 
+def _large_inputs(inputs: Any) -> Any:
+    return [_large_input(item) for item in inputs] if isinstance(inputs, simdjson.Array) else _plain(inputs)
+
+
 def _large_input(item: Any) -> Any:
+    """An input object with its number array as numpy values. ``items()`` would make Python lists of everything."""
     if not isinstance(item, simdjson.Object):
         return _plain(item)
-    members = dict(item.items())
-    data = members.pop("data", None)
-    plain = {key: _plain(value) for key, value in members.items()}
-    if data is not None:
-        datatype = DATATYPES.get(plain["datatype"]) if isinstance(plain.get("datatype"), str) else None
-        plain["data"] = _numbers(data, datatype) if isinstance(data, simdjson.Array) and datatype else _plain(data)
-    return plain
+    keys = _keys(item)
+    members = {key: _plain(item[key]) for key in keys if key != "data"}
+    if "data" in keys:
+        data, word = item["data"], members.get("datatype")
+        datatype = DATATYPES.get(word) if isinstance(word, str) else None
+        members["data"] = _numbers(data, datatype) if isinstance(data, simdjson.Array) and datatype else _plain(data)
+    return members
 
 
 def _numbers(data: Any, datatype: DataType) -> Any:

@@ -1,0 +1,60 @@
+"""The manual says what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_up_to_date() -> None:
+    generator = _generator()
+    for name, page in generator.PAGES.items():
+        written = (generator.HERE / name).read_text(encoding="utf-8")
+        assert written == page(), f"docs/reference/{name} is old: run python docs/generate.py"
+
+
+def test_every_metric_of_the_page_is_rendered_once() -> None:
+    names = [family.name for family in _generator().FAMILIES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/differences.md", "CHANGELOG.md", "docs/benchmarks.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+
+def test_commands_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = set(re.findall(r"^bident ([a-z]+)", text, re.MULTILINE))
+    assert commands
+    listing = subprocess.run(
+        [sys.executable, "-m", "bident", "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert not {command for command in commands if not re.search(rf"^\s+{command}\b", listing, re.MULTILINE)}
+
+
+def test_make_targets_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"make ([a-z-]+)", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the README names `make {target}`"
