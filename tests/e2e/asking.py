@@ -89,6 +89,7 @@ class Asker:
     def __init__(self, port: int) -> None:
         self.port = port
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_SECONDS, trust_env=False)
+        del self._client.headers["accept-encoding"]  # what httpx would ask for by itself
 
     def close(self) -> None:
         self._client.close()

@@ -176,9 +176,14 @@ def test_lightgbm_takes_floats_and_no_row_on_a_threshold_changes_sides(
 
 
 def _rows_on_thresholds(text: str) -> NDArray[np.float32]:
-    """Rows whose features are the floats next to the model's thresholds, below, at and above."""
+    """Rows whose features are the floats next to the model's thresholds, below, at and above.
+
+    Not around zero: LightGBM's Python package makes zeros of what is smaller than 1e-35 before its trees see it.
+    """
     lines = [line.partition("=")[2].split() for line in text.splitlines() if line.startswith("threshold=")]
     thresholds = np.array([float(word) for words in lines for word in words], np.float32)
+    thresholds = thresholds[np.abs(thresholds) > 1e-30]
+    assert len(thresholds) > 10
     near = [np.nextafter(thresholds, np.float32(-9)), thresholds, np.nextafter(thresholds, np.float32(9))]
     return np.repeat(np.concatenate(near)[:, None], FEATURES, axis=1)
 

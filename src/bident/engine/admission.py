@@ -34,7 +34,8 @@ class Admission:
 
     def admit(self, request: InferRequest) -> None:
         """Validate ``request`` and set its ``batch_size`` and ``signature``."""
-        if request.inputs.keys() != self._names:
+        inputs = request.inputs
+        if len(inputs) != len(self._inputs) or inputs.keys() != self._names:
             self._check_names(request)
         if self._batching:
             self._admit_batch(request)

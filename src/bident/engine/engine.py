@@ -57,7 +57,7 @@ class Engine:
         """
         if self._stopping:
             raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
-        return self.model(name, version)
+        return self.lifecycle.routes.get((name, version)) or self.model(name, version)
 
     def infer(self, request: InferRequest) -> None:
         """Check and queue ``request``; answers come through ``request.reply``. Raises ServeError if refused."""
@@ -100,17 +100,10 @@ class Engine:
         try:
             return self.lifecycle.find(name, version)
         except ServeError as error:
-            if self.lifecycle.states(name) or not self._exists(name):
+            if self.lifecycle.states(name) or not self.repository.holds(name):
                 raise
             # Triton tells what is there but was never loaded from what it has never heard of.
             raise ServeError(Code.NOT_FOUND, f"{error.message}; it is in the repository: load it first") from None
-
-    def _exists(self, name: str) -> bool:
-        try:
-            self.repository.find(name)
-        except ServeError:
-            return False
-        return True
 
     def stats(self, name: str, version: str) -> list[Servable]:
         """The servables whose figures are asked for: all, one model's, or one version's."""

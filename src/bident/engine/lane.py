@@ -80,7 +80,8 @@ class Lane:
         self._instance = instance
         self._loop = loop
         self._label = label
-        self._pin = pin_of(config)
+        pin = pin_of(config)
+        self._pinned = None if pin is Pin.AUTO else pin
         self._fixed_shapes = all(-1 not in spec.dims for spec in config.inputs.values())
         self._expected_ns: dict[int, float] = {}
         self._work: queue.SimpleQueue[tuple[Batch, Callable[[Batch], None]] | None] = queue.SimpleQueue()
@@ -88,8 +89,8 @@ class Lane:
 
     def is_quick(self, requests: Iterable[InferRequest], rows: int) -> bool:
         """Whether a batch of ``requests`` should run inline: pinned there, or measured to be short enough."""
-        if self._pin is not Pin.AUTO:
-            return self._pin is Pin.INLINE
+        if self._pinned is not None:
+            return self._pinned is Pin.INLINE
         size = rows.bit_length() if self._fixed_shapes else self._size_class(requests)
         return self._expected_ns.get(size, _UNKNOWN_NS) < INLINE_LIMIT_NS
 

@@ -73,13 +73,14 @@ class Lifecycle:
         self._clients = clients
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
         self._entries: dict[str, _Entry] = {}
-        self._routes: dict[tuple[str, str], Servable] = {}
+        self.routes: dict[tuple[str, str], Servable] = {}
+        """Who answers for a name and a version ("" for the latest), now."""
 
     # What a request needs
 
     def find(self, name: str, version: str) -> Servable:
         """The servable that answers for ``name`` and ``version`` ("" is the highest ready one)."""
-        servable = self._routes.get((name, version))
+        servable = self.routes.get((name, version))
         if servable is None:
             raise self._absent(name, version)
         return servable
@@ -235,12 +236,12 @@ class Lifecycle:
 
     def _route(self, name: str, entry: _Entry) -> None:
         """Make the routes of ``name`` agree with what is in service."""
-        for key in [key for key in self._routes if key[0] == name]:
-            del self._routes[key]
+        for key in [key for key in self.routes if key[0] == name]:
+            del self.routes[key]
         for version, servable in entry.serving.items():
-            self._routes[name, str(version)] = servable
+            self.routes[name, str(version)] = servable
         if entry.serving:
-            self._routes[name, ""] = entry.serving[max(entry.serving)]
+            self.routes[name, ""] = entry.serving[max(entry.serving)]
 
     def _retire(self, name: str, entry: _Entry, servable: Servable) -> None:
         entry.draining.append(servable)

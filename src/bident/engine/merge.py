@@ -60,7 +60,7 @@ class Merge:
         self._lead = 1 if config.max_batch_size else 0
         self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
         self._outputs = [
-            (name, spec, spec.datatype, spec.datatype.numpy, spec.model_dims) for name, spec in config.outputs.items()
+            (spec, spec.datatype.numpy, spec.model_dims, spec.reshape is not None) for spec in config.outputs.values()
         ]
 
     def gather(self, requests: list[InferRequest], rows: int) -> dict[str, NDArray[Any]]:
@@ -92,18 +92,18 @@ class Merge:
             )
         columns: list[Column] = []
         lead = (rows,) if self._lead else ()
-        for name, spec, datatype, dtype, dims in self._outputs:
-            array = arrays.get(name)
+        for spec, dtype, dims, reshaped in self._outputs:
+            array = arrays.get(spec.name)
             if array is None:
                 continue
-            if type(array) is not np.ndarray or array.dtype is not dtype or datatype is BYTES:
-                array = self._conform(name, datatype, array)
-            expected = lead + dims
-            if array.shape != expected:
-                self._check_shape(spec, array.shape, expected)
-            if spec.reshape is not None:
-                array = self._reshape(array, spec.reshape, spec.dims)
-            columns.append(Column(name, datatype, array))
+            # numpy has two equal int64, so what is not the same may still be equal; BYTES is never settled by that.
+            if type(array) is not np.ndarray or array.dtype.hasobject or array.dtype != dtype:
+                array = self._conform(spec.name, spec.datatype, array)
+            if array.shape != lead + dims:
+                self._check_shape(spec, array.shape, lead + dims)
+            if reshaped:
+                array = self._reshape(array, dims, spec.dims)
+            columns.append(Column(spec.name, spec.datatype, array))
         return columns
 
     def _conform(self, name: str, datatype: DataType, given: Any) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bident.backends.base import Instance
 from bident.engine import memory
@@ -62,7 +63,7 @@ class Servable:
         self.config = loaded.config
         self.labels = loaded.labels
         self.stats = stats
-        self.answer_frames: dict[object, list[bytes]] = {}
+        self.answer_templates: dict[object, Any] = {}
         """For a door: the constant parts of this version's answers, which go when it goes."""
         self._loop = loop
         self._lanes = [

@@ -40,6 +40,14 @@ class Repository:
             raise ambiguous(name, places)
         return ModelFolder(name, places[0], self._config_name, self._auto_complete)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a folder for a model of that name: one file-system call per path. Raises nothing."""
+        try:
+            check_name(name)
+        except ServeError:
+            return False
+        return not _ignored(name) and any(_is_folder(path / name) for path in self.paths)
+
     def check_name(self, name: str) -> None:
         """Refuse a name that is empty or could lead out of the repository (ServeError)."""
         check_name(name)

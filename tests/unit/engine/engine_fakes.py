@@ -23,6 +23,7 @@ from bident.wire.datatypes import FP32, DataType
 from bident.wire.infer import InferInput, InferRequest, InferResponse, element_count
 
 DEADLINE_S = 10.0
+_in_service: list[Servable] = []
 
 IO = """
 input [ { name: "X", data_type: TYPE_FP32, dims: [ 2 ] } ]
@@ -172,8 +173,9 @@ class FakeBackends:
 def write_model(repository: Path, name: str, text: str = BATCHING, *, versions: tuple[int, ...] = (1,)) -> Path:
     """The folder of a fake model with the tensors of ``IO``."""
     folder = repository / name
+    folder.mkdir(parents=True, exist_ok=True)
     for version in versions:
-        (folder / str(version)).mkdir(parents=True, exist_ok=True)
+        (folder / str(version)).mkdir(exist_ok=True)
     (folder / "config.pbtxt").write_text(f'backend: "fake" max_batch_size: 8 {IO} {text}')
     return folder
 
@@ -187,7 +189,9 @@ def clients_of(count: int) -> Clients:
 def servable_of(config: ModelConfig, *instances: Instance, clients: int = 9) -> Servable:
     """A version in service on the running loop, with this many clients connected."""
     loaded = LoadedModel(config, {}, {1: list(instances)})
-    return Servable(loaded, 1, ModelStats(), asyncio.get_running_loop(), clients_of(clients))
+    servable = Servable(loaded, 1, ModelStats(), asyncio.get_running_loop(), clients_of(clients))
+    _in_service.append(servable)
+    return servable
 
 
 async def until(condition: Callable[[], Any], what: str = "the condition") -> None:
@@ -208,6 +212,13 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+async def _end_threads() -> None:
+    for servable in _in_service:
+        servable.retire(lambda: None)
+    await turns()
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on the loop that the server uses."""
 
@@ -221,8 +232,9 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
             loop = asyncio.new_event_loop()
         try:
             loop.run_until_complete(asyncio.wait_for(test(*args, **kwargs), 60))
-            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.run_until_complete(_end_threads())
         finally:
+            _in_service.clear()
             loop.close()
 
     return run

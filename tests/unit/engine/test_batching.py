@@ -97,7 +97,7 @@ def test_requests_of_unlike_shapes_never_mix_and_keep_their_order() -> None:
 def test_equal_signatures_are_alike_though_they_are_different_objects() -> None:
     queue = waiting(1, 1)
     for request in queue:
-        request.signature = tuple([("X", tuple([1, 2]))])
+        request.signature = (("X", tuple(size for size in (1, 2))),)
 
     assert policy().plan(queue).take == 2
 

@@ -103,7 +103,7 @@ def read_forest(model: TreeliteModel) -> Forest:
         cover=_cover(model, offsets),
         base_scores=_base_scores(model),
         postprocess=Postprocess(
-            model.header("postprocessor").tobytes().decode(),
+            model.header("postprocessor").tobytes().decode("latin-1"),
             float(model.header("sigmoid_alpha")[0]),
             float(model.header("ratio_c")[0]),
         ),
@@ -152,13 +152,13 @@ def _strict_float32(threshold: NDArray[Any], or_equal: NDArray[np.bool_]) -> NDA
 
     ``x < t`` is ``x < ceil(t)``, and ``x <= t`` is ``x < next(floor(t))``, in float32 steps.
     """
-    with np.errstate(over="ignore"):
-        nearest = threshold.astype(np.float32)
     up, down = np.float32(np.inf), np.float32(-np.inf)
-    exact = nearest.astype(np.float64)
-    ceiling = np.where(exact < threshold, np.nextafter(nearest, up), nearest)
-    floor = np.where(exact > threshold, np.nextafter(nearest, down), nearest)
-    return np.where(or_equal, np.nextafter(floor, up), ceiling).astype(np.float32)
+    with np.errstate(over="ignore"):  # beyond the largest float32 lies infinity, which is right here
+        nearest = threshold.astype(np.float32)
+        exact = nearest.astype(np.float64)
+        ceiling = np.where(exact < threshold, np.nextafter(nearest, up), nearest)
+        floor = np.where(exact > threshold, np.nextafter(nearest, down), nearest)
+        return np.where(or_equal, np.nextafter(floor, up), ceiling).astype(np.float32)
 
 
 def _leaf_values(

@@ -75,7 +75,8 @@ def _attribute(value: Any) -> bytes:
     if isinstance(value, int):
         return integer(3, value) + integer(20, 2)
     if isinstance(value, list):
-        return b"".join(block(9, text) for text in value) + integer(20, 8)
+        encoded = {text: block(9, text) for text in set(value)}
+        return b"".join([encoded[text] for text in value]) + integer(20, 8)
     if value.dtype.kind == "f":
         return floats(7, value) + integer(20, 6)
     return integers(8, value) + integer(20, 7)

@@ -60,8 +60,9 @@ def read_parameters(parameters: dict[str, str], model: TreeModel) -> Parameters:
     is_classifier = _is_classifier(reader, model)
     classes = model.forest.classes
     if not is_classifier and classes > 1:
+        key = "output_class" if reader.has("output_class") else "is_classifier"
         raise ConfigError(
-            f"parameter is_classifier: 'false' contradicts the model, which has {classes} classes (allowed: true)"
+            f"parameter {key}: 'false' contradicts the model, which has {classes} classes (allowed: true)"
         )
     if not is_classifier and predict_proba:
         declared = reader.has("is_classifier", "output_class")

@@ -35,8 +35,9 @@ def block(field: int, content: bytes | str) -> bytes:
 
 
 def floats(field: int, values: Any) -> bytes:
-    """A packed repeated float."""
-    return block(field, np.asarray(values).astype("<f4").tobytes())
+    """A packed repeated float; what is too large for one becomes infinity."""
+    with np.errstate(over="ignore"):
+        return block(field, np.asarray(values).astype("<f4").tobytes())
 
 
 def integers(field: int, values: NDArray[Any]) -> bytes:

@@ -54,6 +54,7 @@ _TREE = {
 _ONLY_DESCRIBES = {"leaf_child_counts"}
 _VERSION_TEXT = re.compile(rb'"version"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]')
 _NEWEST_KNOWN = 3
+_BOOSTERS = ("gbtree", "dart")
 
 
 @dataclass
@@ -130,6 +131,8 @@ class XgboostDocument:
         name = booster["name"]
         if name == "gblinear":
             raise ConfigError("is a linear booster (gblinear), which has no trees: serve it as ONNX")
+        if name not in _BOOSTERS:
+            raise ConfigError(f"has the booster '{name}', which is none of {', '.join(_BOOSTERS)}")
         model = _trees(self.content)
         trees, classes = model["trees"], model["tree_info"]
         if not isinstance(trees, list) or len(trees) != len(classes):

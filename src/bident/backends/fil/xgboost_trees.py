@@ -64,8 +64,8 @@ def _tree(forest: Forest, index: int) -> dict[str, Any]:
     parents = np.full(len(left), _ROOT, np.int32)
     parents[left[inner]] = parents[right[inner]] = inner
     zeros = np.zeros(len(left), np.float32)
-    value = forest.values[nodes, 0].astype(np.float32)
     # JSON has no infinity; below the largest float lies everything but that float and infinity itself.
+    value = np.clip(forest.values[nodes, 0], -_LARGEST, _LARGEST).astype(np.float32)
     threshold = np.clip(forest.threshold[nodes], -_LARGEST, _LARGEST)
     return {
         "tree_param": {

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import zlib
 from collections.abc import Sequence
 
 from bident.doors.http.exchange import Buffer
 from bident.errors import Code, ServeError, invalid_arg
 
-_WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_WEIGHT = re.compile(rb"[01](\.\d{0,3})?")
+_OFFERED = (b"gzip", b"deflate")
 SUPPORTED = b"gzip, deflate"
+
+_UNPACK_HERE = 2 * 1024
+_PACK_HERE = 64 * 1024
+"""Up to these many bytes the event loop does the work itself: packed ones unpack to 2 MB at most."""
+
+
+async def unpack(encoding: bytes, body: bytes, limit: int) -> bytes:
+    """What :func:`decompress` says; a body that may be large is left to a thread."""
+    if len(body) <= _UNPACK_HERE:
+        return decompress(encoding, body, limit)
+    return await asyncio.get_running_loop().run_in_executor(None, decompress, encoding, body, limit)
+
+
+async def pack(encoding: bytes, pieces: Sequence[Buffer]) -> bytes:
+    """What :func:`compress` says, done by a thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, compress, encoding, pieces)
+
+
+def is_large(pieces: Sequence[Buffer]) -> bool:
+    """Whether packing ``pieces`` would keep the event loop from other clients: then use :func:`pack`."""
+    return sum(len(piece) for piece in pieces) > _PACK_HERE
 
 
 def decompress(encoding: bytes, body: bytes, limit: int) -> bytes:
@@ -39,28 +64,23 @@ def decompress(encoding: bytes, body: bytes, limit: int) -> bytes:
 
 def choose(accepted: bytes) -> bytes:
     """The encoding that an ``Accept-Encoding`` header prefers among ours; empty for none."""
-    best, best_weight, identity = b"", 0.0, 1.0
+    weights: dict[bytes, float] = {}
     for item in accepted.lower().split(b","):
-        name, _, parameters = item.strip().partition(b";")
-        weight = _weight(parameters)
-        name = name.strip()
-        if name == b"identity":
-            identity = weight
-        for known in (b"gzip", b"deflate"):
-            if name in (known, b"*") and weight > best_weight:
-                best, best_weight = known, weight
-    explicit = b"identity" in accepted.lower()
-    return best if best_weight > 0 and (not explicit or best_weight >= identity) else b""
+        name, _, parameters = item.partition(b";")
+        weights[name.strip()] = _weight(parameters)
+    others = weights.get(b"*", 0.0)
+    best = max(_OFFERED, key=lambda name: weights.get(name, others))  # the first of equals
+    best_weight = weights.get(best, others)
+    return best if best_weight > 0 and best_weight >= weights.get(b"identity", 0.0) else b""
 
 
 def _weight(parameters: bytes) -> float:
-    name, _, value = parameters.strip().partition(b"=")
-    if name.strip() != b"q":
-        return 1.0
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0
+    """The number after ``q=``; 1 without one, 0 (not wanted) if it is none."""
+    for parameter in parameters.split(b";"):
+        name, _, value = parameter.partition(b"=")
+        if name.strip() == b"q":
+            return float(value) if _WEIGHT.fullmatch(value.strip()) else 0.0
+    return 1.0
 
 
 def compress(encoding: bytes, pieces: Sequence[Buffer]) -> bytes:

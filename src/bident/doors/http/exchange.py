@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import orjson
@@ -81,6 +81,10 @@ class Exchange:
     def respond_failure(self, error: ServeError) -> None:
         """Answer with the status that ``error`` has over HTTP."""
         self.respond_error(STATUS[error.code], error.message)
+
+    def respond_later(self, answering: Awaitable[None]) -> None:
+        """Have ``answering`` run as a task; it calls one of the ``respond`` methods, or raises what went wrong."""
+        self.connection.run(answering, self)
 
     def abandon(self) -> None:
         """The client has gone: whatever is answered now goes nowhere."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.disconnected(self)
         self._stop_reading()
+        self._reader.close()
         self._abandon_pending()
 
     def eof_received(self) -> bool:
@@ -126,6 +127,10 @@ class HttpConnection(asyncio.Protocol):
         if len(pending) > 1 and (len(pending) >= _MAX_PIPELINED or len(exchange.body) > _SMALL):
             self._pace()
         self._server.dispatch(resource, exchange)
+
+    def run(self, answering: Awaitable[None], exchange: Exchange) -> None:
+        """Have ``answering``, which answers ``exchange``, run as a task."""
+        self._server.run(answering, exchange)
 
     def answer_unrouted(self, route: Unrouted, exchange: Exchange) -> None:
         """Answer a whole request that nothing serves."""

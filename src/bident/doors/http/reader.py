@@ -39,6 +39,7 @@ class RequestReader:
         "_chunks",
         "_connection",
         "_fed",
+        "_follows",
         "_headers",
         "_limit",
         "_parser",
@@ -73,6 +74,8 @@ class RequestReader:
         self.whole: bytes | None = None
         """What has been received, while it is fed, if a request begins with its first byte: it may be just that."""
         self._fed = 0
+        self._follows = False
+        """It began in the same read as the one before it ended, so ``_fed`` does not count its first part."""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._plain_head = b""
@@ -109,6 +112,11 @@ class RequestReader:
         declared = self.exchange.headers.get(b"content-length") if self.exchange is not None else None
         return 0 if declared is None else int(declared) - self._size
 
+    def close(self) -> None:
+        """Stop, and let go of the parser, which holds on to this reader."""
+        self.stop()
+        del self._parser
+
     def stop(self) -> None:
         """Read no more requests."""
         self.stopped = True
@@ -126,6 +134,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         self.begun = True
+        self._follows = not self._fed
         known = self.known
         if known is not None:
             self.known = None
@@ -157,7 +166,9 @@ class RequestReader:
             if version not in ("1.0", "1.1"):
                 self._connection.refuse(505, f"HTTP/{version} is not supported, only 1.1 and 1.0")
                 return
-        if self._fed > self._server.limits.head_bytes and self._measured_head() > self._server.limits.head_bytes:
+        # What has been fed is an upper bound, unless other requests came in the same read.
+        limit = self._server.limits.head_bytes
+        if (self._follows or self._fed > limit) and self._measured_head() > limit:
             self._refuse_head()
         else:
             self._find_route(exchange)

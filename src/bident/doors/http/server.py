@@ -115,9 +115,13 @@ class HttpServer:
             self._answer_fault(exchange)
         else:
             if waiting is not None and inspect.isawaitable(waiting):
-                task = asyncio.ensure_future(self._wait(waiting, exchange))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self.run(waiting, exchange)
+
+    def run(self, answering: Awaitable[None], exchange: Exchange) -> None:
+        """Run ``answering``, which answers ``exchange``, as a task."""
+        task = asyncio.ensure_future(self._wait(answering, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @property
     def owes_answers(self) -> bool:

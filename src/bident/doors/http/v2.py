@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
 import orjson
 
-from bident.doors.http.compression import SUPPORTED, choose, compress, decompress
-from bident.doors.http.exchange import Exchange
+from bident.doors.http.compression import SUPPORTED, choose, compress, is_large, pack, unpack
+from bident.doors.http.exchange import JSON, Buffer, Exchange
 from bident.doors.http.routes import Routes
 from bident.doors.http.v2_json import loads
 from bident.doors.http.v2_request import JSON_ANSWER, Answering, parse, parse_raw
@@ -149,8 +150,8 @@ class V2:
 
     # Inference
 
-    def infer(self, exchange: Exchange) -> None:
-        """Queue the request; :class:`_Answer` writes the answer when it comes."""
+    def infer(self, exchange: Exchange) -> Awaitable[None] | None:
+        """Queue the request; :func:`_reply` writes the answer when it comes."""
         name, version = exchange.params
         servable = self._engine.servable(name, version)
         if servable.config.decoupled:
@@ -159,12 +160,9 @@ class V2:
                 f"HTTP end point doesn't support models with decoupled transaction policy: use the generate_stream "
                 f"route or gRPC streaming for '{name}'",
             )
-        body = exchange.body
         if b"content-encoding" in exchange.headers:
-            unpacked = self._decompressed(exchange)
-            if unpacked is None:
-                return
-            body = unpacked
+            return self._infer_packed(exchange)
+        body = exchange.body
         model = (name, version)
         raw_length = exchange.headers.get(b"inference-header-content-length")
         header_length = None if raw_length is None else _header_length(raw_length, len(body))
@@ -173,21 +171,26 @@ class V2:
         else:
             request, answering = parse(model, body, header_length, exchange.received_ns)
         request.reply = partial(_reply, exchange, servable, answering)
-        exchange.on_abandon = partial(self._engine.cancel, request)
         servable.infer(request)
+        if exchange.data is None:
+            exchange.on_abandon = partial(self._engine.cancel, request)
+        return None
 
-    def _decompressed(self, exchange: Exchange) -> bytes | None:
-        """The uncompressed body; None if the exchange has been answered with an error."""
-        encoding = exchange.headers[b"content-encoding"].strip().lower()
-        if encoding in (b"", b"identity"):
-            return exchange.body
-        try:
-            return decompress(encoding, exchange.body, self._max_input_bytes)
-        except ServeError as error:
-            if error.code is not Code.UNSUPPORTED:
-                raise
-            exchange.respond_error(501, error.message, extra=[(b"Accept-Encoding", SUPPORTED)])
-            return None
+    async def _infer_packed(self, exchange: Exchange) -> None:
+        """Unpack the body, then go on as if it had come like that."""
+        headers = dict(exchange.headers)
+        encoding = headers.pop(b"content-encoding").strip().lower()
+        if encoding not in (b"", b"identity"):
+            try:
+                exchange.body = await unpack(encoding, exchange.body, self._max_input_bytes)
+            except ServeError as error:
+                if error.code is not Code.UNSUPPORTED:
+                    raise
+                exchange.respond_error(501, error.message, extra=[(b"Accept-Encoding", SUPPORTED)])
+                return
+        exchange.headers = headers
+        if not exchange.abandoned:
+            self.infer(exchange)
 
 
 def _reply(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
@@ -208,17 +211,31 @@ def _reply(exchange: Exchange, servable: Servable, answering: Answering, respons
 
 
 def _reply_in_form(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
-    document, pieces = encode(response, answering, servable)
-    content_type, extra = b"application/json", []
-    if pieces:
+    document, binary = encode(response, answering, servable)
+    pieces = (document, *binary)
+    content_type, extra = JSON, []
+    if binary:
         content_type = _OCTETS
         extra.append((b"Inference-Header-Content-Length", b"%d" % len(document)))
     encoding = choose(exchange.headers.get(b"accept-encoding", b""))
-    if encoding:
-        extra.append((b"Content-Encoding", encoding))
-        exchange.respond(200, (compress(encoding, (document, *pieces)),), content_type, extra)
+    if not encoding:
+        exchange.respond(200, pieces, content_type, extra)
+        return
+    extra.append((b"Content-Encoding", encoding))
+    if is_large(pieces):
+        exchange.respond_later(_respond_packed(exchange, encoding, pieces, content_type, extra))
     else:
-        exchange.respond(200, (document, *pieces), content_type, extra)
+        exchange.respond(200, (compress(encoding, pieces),), content_type, extra)
+
+
+async def _respond_packed(
+    exchange: Exchange,
+    encoding: bytes,
+    pieces: Sequence[Buffer],
+    content_type: bytes,
+    extra: Sequence[tuple[bytes, bytes]],
+) -> None:
+    exchange.respond(200, (await pack(encoding, pieces),), content_type, extra)
 
 
 def _described(spec: TensorSpec, lead: list[int]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ LIST_LIMIT = 1024
 
 MAX_ELEMENTS = 2**63 - 1
 _MAX_DEPTH = 100
+_SHOWN = 100
 
 _INTEGER: frozenset[type] = frozenset({int})
 _NUMBER: frozenset[type] = frozenset({int, float})
@@ -173,7 +174,6 @@ def _narrow(name: str, datatype: DataType, wide: NDArray[Any]) -> NDArray[Any]:
 
 def _wrong_element(name: str, datatype: DataType, value: Any) -> ServeError:
     expected = _EXPECTED[_ALLOWED[datatype.name]]
-    shown = orjson.dumps(value)[:60].decode("utf-8", "replace")
     hint = ""
     if isinstance(value, dict) and "b64" in value:
         hint = "; v2 has no base64 form: send raw bytes through the binary tensor extension"
@@ -181,8 +181,14 @@ def _wrong_element(name: str, datatype: DataType, value: Any) -> ServeError:
         hint = "; JSON has no NaN: send missing values through the binary tensor extension"
     return invalid_arg(
         f"Unable to parse 'data': attempt to access JSON non-{_kind(datatype)} as {_kind(datatype)}: input '{name}' "
-        f"is {datatype.name} and takes {expected}, got {shown}{hint}"
+        f"is {datatype.name} and takes {expected}, got {shown(value)}{hint}"
     )
+
+
+def shown(value: Any) -> str:
+    """A value that a client sent, short enough for a message."""
+    text = f"'{value}'" if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _kind(datatype: DataType) -> str:

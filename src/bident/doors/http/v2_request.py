@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bident.doors.http.v2_json import MAX_ELEMENTS, loads, tensor_data
+from bident.doors.http.v2_json import MAX_ELEMENTS, loads, shown, tensor_data
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
@@ -128,7 +128,7 @@ class _BinaryPart:
 
     def take(self, name: str, size: object) -> bytes | memoryview:
         if type(size) is not int or size < 0:
-            raise invalid_arg(f"input '{name}': 'binary_data_size' must be a number of bytes, got {size!r}")
+            raise invalid_arg(f"input '{name}': 'binary_data_size' must be a number of bytes, got {shown(size)}")
         left = len(self._data) - self._at
         if size > left:
             raise invalid_arg(
@@ -154,17 +154,27 @@ def _input(item: Any, binary: _BinaryPart) -> InferInput:
         raise invalid_arg("Unable to parse 'inputs': each input must be a JSON object")
     name = item.get("name")
     if type(name) is not str:
-        raise invalid_arg(f"Unable to parse 'inputs': an input has no 'name' that is a string, got {name!r}")
-    datatype = DATATYPES.get(word) if type(word := item.get("datatype")) is str else None
+        raise invalid_arg(f"Unable to parse 'inputs': an input has no 'name' that is a string, got {shown(name)}")
+    word = item.get("datatype")
+    datatype = DATATYPES.get(word) if type(word) is str else None
     if datatype is None:
-        raise _bad_datatype(name, item.get("datatype"))
-    shape, count = _shape(name, item.get("shape"))
-    parameters = item.get("parameters")
-    if parameters is None:
-        if "data" not in item:
-            raise _one_source(name, [])
-        return InferInput(name, datatype, shape, count, tensor_data(name, datatype, shape, count, item["data"]))
-    return _input_with_parameters(item, name, datatype, shape, count, parameters, binary)
+        raise _bad_datatype(name, word)
+    dims = item.get("shape")
+    count = 1
+    if type(dims) is not list:
+        raise _bad_shape(name, dims)
+    for dim in dims:
+        if type(dim) is not int or dim < 0 or count > MAX_ELEMENTS:
+            raise _bad_shape(name, dims)
+        count *= dim
+    if count > MAX_ELEMENTS:
+        raise _bad_shape(name, dims)
+    shape = tuple(dims)
+    if "parameters" in item:
+        return _input_with_parameters(item, name, datatype, shape, count, binary)
+    if "data" not in item:
+        raise _one_source(name, [])
+    return InferInput(name, datatype, shape, count, tensor_data(name, datatype, shape, count, item["data"]))
 
 
 def _input_with_parameters(
@@ -173,9 +183,9 @@ def _input_with_parameters(
     datatype: DataType,
     shape: tuple[int, ...],
     count: int,
-    parameters: Any,
     binary: _BinaryPart,
 ) -> InferInput:
+    parameters = item["parameters"]
     if type(parameters) is not dict:
         raise invalid_arg(f"Unable to parse 'parameters' of input '{name}': it must be a JSON object")
     sources = [key for key in ("data",) if key in item]
@@ -204,22 +214,18 @@ def _one_source(name: str, sources: list[str]) -> ServeError:
     )
 
 
-def _shape(name: str, dims: Any) -> tuple[tuple[int, ...], int]:
+def _bad_shape(name: str, dims: Any) -> ServeError:
     if type(dims) is not list:
-        raise invalid_arg(f"Unable to parse 'shape': input '{name}' needs an array of integers, got {dims!r}")
-    count = 1
-    for dim in dims:
-        if type(dim) is not int or dim < 0:
-            raise invalid_arg(
-                f"Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: input "
-                f"'{name}' contains one or more invalid dimensions: every one must be an integer >= 0, got {dims!r}"
-            )
-        count *= dim
-    if count > MAX_ELEMENTS:
-        raise invalid_arg(
-            f"input '{name}' has shape {dims}, which causes total element count to exceed maximum size {MAX_ELEMENTS}"
+        return invalid_arg(f"Unable to parse 'shape': input '{name}' needs an array of integers, got {shown(dims)}")
+    if all(type(dim) is int and dim >= 0 for dim in dims):
+        return invalid_arg(
+            f"input '{name}' has shape {shown(dims)}, which causes total element count to exceed maximum size "
+            f"{MAX_ELEMENTS}"
         )
-    return tuple(dims), count
+    return invalid_arg(
+        f"Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: input "
+        f"'{name}' contains one or more invalid dimensions: every one must be an integer >= 0, got {shown(dims)}"
+    )
 
 
 def _bad_datatype(name: str, word: object) -> ServeError:
@@ -230,7 +236,7 @@ def _bad_datatype(name: str, word: object) -> ServeError:
         guess = aliases.get(bare, bare)
         if guess in DATATYPES:
             hint = f"did you mean '{guess}'?"
-    return invalid_arg(f"invalid datatype for input '{name}': got {word!r}; {hint}")
+    return invalid_arg(f"invalid datatype for input '{name}': got {shown(word)}; {hint}")
 
 
 def _inputs_missing(document: dict[str, Any]) -> ServeError:
@@ -273,14 +279,15 @@ def _check_parameter(key: str, value: Any) -> None:
 
 def _boolean(key: str, value: Any) -> bool:
     if type(value) is not bool:
-        raise invalid_arg(f"Unable to parse '{key}': attempt to access JSON non-boolean as boolean, got {value!r}")
+        raise invalid_arg(f"Unable to parse '{key}': attempt to access JSON non-boolean as boolean, got {shown(value)}")
     return value
 
 
 def _unsigned(key: str, value: Any) -> int:
     if type(value) is not int or value < 0:
         raise invalid_arg(
-            f"Unable to parse '{key}': attempt to access JSON non-unsigned-integer as unsigned-integer, got {value!r}"
+            f"Unable to parse '{key}': attempt to access JSON non-unsigned-integer as unsigned-integer, "
+            f"got {shown(value)}"
         )
     return value
 

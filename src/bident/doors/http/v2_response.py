@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -14,60 +15,114 @@ from bident.doors.http.v2_request import JSON_ANSWER, Answering
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
-from bident.wire.infer import Column, InferResponse
+from bident.wire.infer import Column, InferOutput, InferResponse
 from bident.wire.tensor import pack
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
-_MAX_FRAMES = 1024
+_MAX_TEMPLATES = 1024
 _BF16 = DATATYPES["BF16"]
+
+
+class _Template(NamedTuple):
+    """What is the same in every answer of one shape, with ``%b`` where each output's data goes.
+
+    ``numeric`` says that all outputs are numbers that orjson writes from their arrays.
+    """
+
+    text: bytes
+    numeric: bool
+
+
+class _Shared:
+    """For a batch of several requests: its numbers as text, row by row, written once for all answers."""
+
+    __slots__ = ("columns", "templates")
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = [_rows(_table(column.array)) for column in columns]
+        self.templates: dict[int, _Template] = {}
 
 
 def encode_json(response: InferResponse, servable: Servable) -> bytes:
     """The JSON of an answer without a binary part: the hot path.
 
-    What is the same in every answer of a shape is written once (a *frame*), the numbers once per
-    batch; an answer is its frame with its rows of the numbers put in.
+    What is the same in every answer of a shape is written once (a template), the numbers once per
+    batch; an answer is its template with its rows of the numbers put in.
     """
+    columns, start, stop = response.columns, response.start, response.stop
+    if stop == -1 or not columns or stop - start == len(columns[0].array):
+        template = _template(response, servable)
+        if template.numeric:
+            data = _rows([column.array.ravel() for column in columns])
+        else:
+            data = [_written(output) for output in response.outputs]
+    else:
+        template, data = _slice(response, servable)
+    text = template.text % tuple(data)
+    return b'{"id":%b,%b' % (orjson.dumps(response.id), text[1:]) if response.id else text
+
+
+def _slice(response: InferResponse, servable: Servable) -> tuple[_Template, list[bytes]]:
+    """Template and data of an answer that is some rows of a batch."""
+    columns, start, stop = response.columns, response.start, response.stop
+    shared: _Shared | None = columns[0].rendered
+    if shared is None:
+        template = _template(response, servable)
+        if not template.numeric:
+            return template, [_written(output) for output in response.outputs]
+        shared = columns[0].rendered = _Shared(columns)
+    rows = stop - start
+    if rows not in shared.templates:
+        shared.templates[rows] = _template(response, servable)
+    if rows == 1:
+        return shared.templates[1], [texts[start] for texts in shared.columns]
+    return shared.templates[rows], [b",".join(texts[start:stop]) for texts in shared.columns]
+
+
+def _template(response: InferResponse, servable: Servable) -> _Template:
+    """The template of answers with outputs as many and as large as those of ``response``."""
     columns = response.columns
     rows = response.stop - response.start
-    key = (rows, *[(column.name, column.array.shape[response.stop != -1 :]) for column in columns])
-    frame = servable.answer_frames.get(key)
-    if frame is None:
-        if len(servable.answer_frames) >= _MAX_FRAMES:
-            servable.answer_frames.clear()
-        frame = servable.answer_frames[key] = _frame(response)
-    parts = [b'{"id":' + orjson.dumps(response.id) + b","] if response.id else [b"{"]
-    for piece, column in zip(frame, columns, strict=False):
-        parts += (piece, _data(column, response.start, response.stop), b"]")
-    parts.append(frame[-1])
-    return b"".join(parts)
+    if response.stop == -1 or not columns or rows == len(columns[0].array):
+        key: tuple[object, ...] = tuple([column.array.shape for column in columns])
+    else:
+        key = tuple([(rows, *column.array.shape[1:]) for column in columns])
+    if len(columns) != len(servable.config.outputs):
+        key = (key, *[column.name for column in columns])
+    template: _Template | None = servable.answer_templates.get(key)
+    if template is None:
+        if len(servable.answer_templates) >= _MAX_TEMPLATES:
+            servable.answer_templates.clear()
+        template = servable.answer_templates[key] = _make_template(response)
+    return template
 
 
-def _frame(response: InferResponse) -> list[bytes]:
-    """The text before each output's data, and after the last one's."""
-    head = orjson.dumps({"model_name": response.model_name, "model_version": response.model_version})
-    pieces: list[bytes] = []
-    before = head[1:-1] + b',"outputs":[{'
-    for output in response.outputs:
-        described = {"name": output.name, "datatype": output.datatype.name, "shape": output.array.shape}
-        pieces.append(before + orjson.dumps(described)[1:-1] + b',"data":[')
-        before = b"},{"
-    return [*pieces, b"}]}" if pieces else head[1:-1] + b',"outputs":[]}']
+def _make_template(response: InferResponse) -> _Template:
+    outputs = response.outputs
+    head = orjson.dumps({"model_name": response.model_name, "model_version": response.model_version})[:-1]
+    described = [
+        orjson.dumps({"name": output.name, "datatype": output.datatype.name, "shape": output.array.shape})[:-1]
+        for output in outputs
+    ]
+    pieces = [piece.replace(b"%", b"%%") + b',"data":[%b]}' for piece in described]
+    text = head.replace(b"%", b"%%") + b',"outputs":[' + b",".join(pieces) + b"]}"
+    numeric = bool(outputs) and not any(output.datatype in (BYTES, _BF16) for output in outputs)
+    return _Template(text, numeric)
 
 
-def _data(column: Column, start: int, stop: int) -> bytes:
-    """Rows ``start`` to ``stop`` of a column (all of it where that is -1), as the inside of a JSON array."""
-    array = column.array
-    whole = stop == -1 or stop - start == len(array)
-    if whole or column.datatype is BYTES:
-        part = array if whole else array[start:stop]
-        return orjson.dumps(_flat(column.name, column.datatype, part), option=_NUMPY)[1:-1]
-    rows: list[bytes] | None = column.rendered
-    if rows is None:
-        # Once for all answers of the batch; what lies between two rows can only be "],[".
-        table = _flat(column.name, column.datatype, array).reshape(len(array), -1)
-        rows = column.rendered = orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
-    return rows[start] if stop - start == 1 else b",".join(rows[start:stop])
+def _table(array: NDArray[Any]) -> NDArray[Any]:
+    """``array`` with one row for each entry of its first axis."""
+    return np.ascontiguousarray(array).reshape(len(array), -1)
+
+
+def _rows(table: Any) -> list[bytes]:
+    """The insides of arrays of numbers as JSON: written together, and cut at what can only lie between two."""
+    return orjson.dumps(table, option=_NUMPY)[2:-2].split(b"],[")
+
+
+def _written(output: InferOutput) -> bytes:
+    """The elements of an output of any datatype, as the inside of a JSON array."""
+    return orjson.dumps(_flat(output.name, output.datatype, output.array), option=_NUMPY)[1:-1]
 
 
 def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
