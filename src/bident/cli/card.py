@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bident.client import Client
+from bident.model.parameters import SYNTHETIC_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def batching(config: dict[str, Any]) -> str:
 
 def synthetic(config: dict[str, Any]) -> str:
     """What ``config`` says about stand-in weights; empty when they are real."""
-    said = parameter(config, "synthetic_weights")
+    said = parameter(config, SYNTHETIC_WEIGHTS)
     return "" if said.lower() in ("", "false", "0", "no") else said
 
 

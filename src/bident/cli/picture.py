@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from bident.cli.card import ModelCard, TensorCard
 from bident.cli.fit import fit
 from bident.errors import Code, ServeError, invalid_arg
+from bident.model.parameters import IMAGE_PREPROCESS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PARAMETER = "image_preprocess"
 CROPS = ("center", "stretch", "pad")
 _CHANNELS = (1, 3)
 _DEFAULT_SIZE = 224
@@ -106,7 +106,7 @@ def _frame(card: TensorCard, size: int) -> _Frame:
 
 
 def _plan(model: ModelCard, card: TensorCard, options: PictureOptions) -> _Plan:
-    declared = model.parameter(PARAMETER)
+    declared = model.parameter(IMAGE_PREPROCESS)
     base = _declared(declared, model.name) if declared else _guessed(card, options)
     crop = options.crop or base.crop
     if crop not in CROPS:
@@ -130,7 +130,7 @@ def _declared(text: str, name: str) -> _Plan:
         size = int(said.get("size", _DEFAULT_SIZE))
     except ValueError:
         raise invalid_arg(
-            f"model '{name}': its parameter {PARAMETER} is '{text}'; expected scale=<number>,shift=<number>,"
+            f"model '{name}': its parameter {IMAGE_PREPROCESS} is '{text}'; expected scale=<number>,shift=<number>,"
             f"size=<pixels>,crop=<{'|'.join(CROPS)}>"
         ) from None
     return _Plan((scale,), (shift,), size, said.get("crop", "center"), "normalised as the model says")

@@ -204,7 +204,13 @@ class Engine:
 
         async def load(name: str) -> None:
             try:
-                await self.lifecycle.load(await loop.run_in_executor(None, self.repository.find, name))
+                folder = await loop.run_in_executor(None, self.repository.find, name)
+            except ServeError as error:
+                self.lifecycle.refuse(name, error)
+                failures[name] = error
+                return
+            try:
+                await self.lifecycle.load(folder)
             except ServeError as error:
                 failures[name] = error
 
@@ -226,6 +232,10 @@ class Engine:
         for name in sorted(present):
             try:
                 folder = await loop.run_in_executor(None, self.repository.find, name)
+            except ServeError as error:
+                self.lifecycle.refuse(name, error)
+                continue
+            try:
                 fingerprint = await loop.run_in_executor(None, folder.fingerprint)
                 if fingerprint != self.lifecycle.attempted(name):
                     await self.lifecycle.load(folder)

@@ -20,6 +20,7 @@ from bident.backends.base import Instance
 from bident.engine.merge import Merge
 from bident.errors import Code, ConfigError, ServeError
 from bident.model.config import ModelConfig
+from bident.model.parameters import LANE
 from bident.wire.infer import Column, InferRequest
 
 logger = logging.getLogger("bident.engine")
@@ -40,12 +41,12 @@ class Pin(Enum):
 
 def pin_of(config: ModelConfig) -> Pin:
     """The lane that ``config`` asks for. Raises ConfigError on a word that names none."""
-    word = config.parameters.get("LANE", "").lower()
+    word = config.parameters.get(LANE, "").lower()
     try:
         return Pin(word)
     except ValueError:
         raise ConfigError(
-            f"model '{config.name}': parameter LANE is '{word}'; use 'inline', 'thread', or leave it out"
+            f"model '{config.name}': parameter {LANE} is '{word}'; use 'inline', 'thread', or leave it out"
         ) from None
 
 

@@ -165,6 +165,10 @@ class Lifecycle:
             entry.fingerprint = entry.attempted
             self._put_into_service(entry, loaded, time.monotonic() - started)
 
+    def refuse(self, name: str, error: ServeError) -> None:
+        """Note why ``name`` cannot be loaded, where that shows before its folder is known; what serves goes on."""
+        self._note_failure(name, self._entries.setdefault(name, _Entry()), error)
+
     async def unload(self, name: str) -> None:
         """Take a model out of service. Returns once no new request reaches it; what it has accepted is answered."""
         if name not in self._entries:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bident.model.parameters import IMAGE_PREPROCESS
 from bident.zoo.folder import model_path, write_config
 from bident.zoo.photos import photo
 from bident.zoo.recipe import Facts, Question, Recipe, Report, Tensors, output, wrong_answer
@@ -37,6 +38,11 @@ input  [ {{ name: "input", data_type: TYPE_FP32, dims: [ 3, 224, 224 ] }} ]
 output [ {{ name: "logits", data_type: TYPE_FP32, dims: [ 1000 ], label_filename: "labels.txt" }} ]
 instance_group [ {{ count: 1, kind: KIND_CPU }} ]
 dynamic_batching {{}}
+# How `bident run imagenet_lite0 photo.jpg` prepares the picture.
+parameters {{
+  key: "{IMAGE_PREPROCESS}"
+  value {{ string_value: "scale=0.0078125,shift=-0.9921875,size=224,crop=center" }}
+}}
 """
 
 
@@ -85,7 +91,7 @@ RECIPE = Recipe(
     name="imagenet_lite0",
     summary="image classifier EfficientNet-Lite0",
     backend="onnxruntime",
-    version=1,
+    version=2,
     write=_write,
     questions=_questions,
 )

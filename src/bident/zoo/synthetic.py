@@ -11,12 +11,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-PARAMETER = "synthetic_weights"
-"""The parameter in ``config.pbtxt`` (hence in ``/v2/models/X/config``) and the ONNX metadata key."""
+from bident.model.parameters import SYNTHETIC_WEIGHTS
 
 _STATEMENT = "true: seeded random weights, not a trained model"
 
-METADATA = {PARAMETER: _STATEMENT}
+METADATA = {SYNTHETIC_WEIGHTS: _STATEMENT}
 """The mark in an ONNX file."""
 
 CONFIG_MARK = f"""
@@ -24,7 +23,7 @@ CONFIG_MARK = f"""
 # same network was filled with random numbers from a fixed seed: shapes, names and speed are right,
 # answers mean nothing. `bident zoo build NAME --force` tries again.
 parameters {{
-  key: "{PARAMETER}"
+  key: "{SYNTHETIC_WEIGHTS}"
   value {{ string_value: "{_STATEMENT}" }}
 }}
 """

@@ -176,7 +176,7 @@ def write_model(repository: Path, name: str, text: str = BATCHING, *, versions: 
     folder.mkdir(parents=True, exist_ok=True)
     for version in versions:
         (folder / str(version)).mkdir(exist_ok=True)
-    (folder / "config.pbtxt").write_text(f'backend: "fake" max_batch_size: 8 {IO} {text}')
+    (folder / "config.pbtxt").write_text(f'backend: "fake" max_batch_size: 8 {IO} {text}', encoding="utf-8")
     return folder
 
 

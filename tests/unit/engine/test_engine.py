@@ -20,7 +20,6 @@ from bident.model.config import ModelConfig
 from bident.model.repository import Repository
 from tests.unit.engine.engine_fakes import (
     BATCHING,
-    IO,
     THREAD,
     Asked,
     Echo,
@@ -218,7 +217,7 @@ async def test_a_server_on_its_way_out_answers_what_it_has_and_takes_nothing_new
 
     assert site.no_answer().code is Code.UNAVAILABLE
     assert "Server exiting" in site.no_answer().message
-    assert not (site.engine.is_live or site.engine.is_ready)
+    assert (site.engine.is_live, site.engine.is_ready) == (False, False)
     with pytest.raises(ServeError, match="Server exiting"):
         site.engine.check_running()
     for control in (site.engine.load, site.engine.unload):
@@ -575,7 +574,3 @@ async def test_a_model_in_two_repositories_is_in_neither(tmp_path: Path) -> None
     assert "not unique across all model repositories" in failures["m"].message
     assert site.no_answer("m").code is Code.NOT_FOUND
     assert site.engine.index(ready=False) == [{"name": "m"}]
-
-
-def test_the_tensors_of_the_overlay_are_those_of_the_fakes() -> None:
-    assert all(word in IO for word in ('"X"', '"Y"', "dims: [ 2 ]"))

@@ -11,6 +11,7 @@ from typing import TypeVar
 from bident.backends.base import BackendOptions, Device, ModelFiles
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
+from bident.model.parameters import OWN_PARAMETERS
 
 _Choice = TypeVar("_Choice")
 
@@ -30,9 +31,6 @@ PARAMETERS = (
     "share_session_between_instances",
 )
 """What ``parameters`` in config.pbtxt may hold for this backend."""
-
-_ENGINE_PARAMETERS = ("LANE",)
-"""Read by the engine, whatever the backend."""
 
 _GPU_PARAMETERS = ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy", "do_copy_in_default_stream")
 
@@ -111,7 +109,7 @@ def ignored_settings(config: ModelConfig, options: BackendOptions) -> list[str]:
     for name in config.parameters:
         if name in _GPU_PARAMETERS:
             notes.append(f"model '{config.name}': parameter '{name}' is for GPUs and has no effect on the CPU")
-        elif name not in PARAMETERS and name not in _ENGINE_PARAMETERS:
+        elif name not in PARAMETERS and name not in OWN_PARAMETERS:
             notes.append(f"model '{config.name}': unknown parameter '{name}' is ignored{_meant(name, PARAMETERS)}")
     for accelerator in config.proto.optimization.execution_accelerators.gpu_execution_accelerator:
         notes.append(f"model '{config.name}': GPU execution accelerator '{accelerator.name}' has no effect on the CPU")

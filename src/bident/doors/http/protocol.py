@@ -76,8 +76,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.disconnected(self)
         self._stop_reading()
-        self._reader.close()
         self._abandon_pending()
+        self._reader.close()
 
     def eof_received(self) -> bool:
         """A client that has finished sending still gets the answers to what it sent."""

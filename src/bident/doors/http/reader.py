@@ -113,9 +113,9 @@ class RequestReader:
         return 0 if declared is None else int(declared) - self._size
 
     def close(self) -> None:
-        """Stop, and let go of the parser, which holds on to this reader."""
+        """Stop for good, and let go of what holds on to this reader: it goes without waiting for the collector."""
         self.stop()
-        del self._parser
+        del self._parser, self._connection
 
     def stop(self) -> None:
         """Read no more requests."""

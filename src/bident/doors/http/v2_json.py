@@ -66,7 +66,8 @@ def _loads_large(body: bytes) -> Any:
         if not isinstance(root, simdjson.Object):
             return None
         return {key: _large_inputs(root[key]) if key == "inputs" else _plain(root[key]) for key in _keys(root)}
-    except _DuplicateKeyError:
+    except (ValueError, RuntimeError):
+        # Equal keys, or what simdjson alone refuses, such as integers of more than 64 bits: orjson decides.
         return orjson.loads(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import pytest
@@ -33,7 +34,18 @@ _GOOD = st.sampled_from(
     ]
 )
 _FRAGMENT = st.sampled_from(
-    [b"\r\n", b"\r", b"\n", b"\0", b":", b" ", b"Content-Length: 3", b"Transfer-Encoding: chunked", b"0\r\n\r\n", b"HTTP/"]
+    [
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\0",
+        b":",
+        b" ",
+        b"Content-Length: 3",
+        b"Transfer-Encoding: chunked",
+        b"0\r\n\r\n",
+        b"HTTP/",
+    ]
 )
 
 
@@ -50,7 +62,7 @@ def streams(draw: st.DrawFn) -> bytes:
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False) if start < stop]
+    return [data[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]
 
 
 @given(data=st.one_of(streams(), st.binary(max_size=300)), cuts=st.lists(st.integers(0, 10**6), max_size=6))

@@ -31,7 +31,7 @@ def test_what_we_pack_anybody_can_unpack(encoding: bytes) -> None:
 
 @pytest.mark.parametrize("encoding", PACKED)
 def test_one_byte_over_the_limit_is_refused(encoding: bytes) -> None:
-    with pytest.raises(ServeError, match="1299 bytes once decompressed.*--http-max-input-size") as caught:
+    with pytest.raises(ServeError, match=r"1299 bytes once decompressed.*--http-max-input-size") as caught:
         decompress(encoding, PACKED[encoding], len(TEXT) - 1)
     assert caught.value.code is Code.INVALID_ARG
 
@@ -58,12 +58,12 @@ def test_no_damage_goes_unnoticed(encoding: bytes) -> None:
     packed = PACKED[encoding]
     for at in range(len(packed)):
         damaged = packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :]
-        try:
+        if encoding != b"deflate" and 4 <= at < 10:
             assert decompress(encoding, damaged, len(TEXT)) == TEXT
-            assert encoding != b"deflate"
-            assert 4 <= at < 10
-        except ServeError as error:
-            assert error.code is Code.INVALID_ARG
+        else:
+            with pytest.raises(ServeError) as caught:
+                decompress(encoding, damaged, len(TEXT))
+            assert caught.value.code is Code.INVALID_ARG
 
 
 def test_the_other_format_is_refused() -> None:

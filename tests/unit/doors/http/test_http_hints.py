@@ -18,7 +18,7 @@ from bident.doors.http.hints import json_hint
         (b" " * 70_000 + b"x", ""),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         (b"{'inputs': []}", "double quotes"),
-        (b'{"data": [\'a\']}', "double quotes"),
+        (b"{\"data\": ['a']}", "double quotes"),
         (b'{"data": "a\nb"}', "raw newline or tab"),
         (b'{"data": "a\tb"}', "raw newline or tab"),
         (b'{"data": [NaN]}', "binary tensor extension"),

@@ -88,7 +88,11 @@ def test_nothing_that_follows_connection_close_is_served() -> None:
 
 @pytest.mark.parametrize(
     ("headers", "connection", "closed"),
-    [((), b"close", True), (("Connection: keep-alive",), b"keep-alive", False), (("Connection: close",), b"close", True)],
+    [
+        ((), b"close", True),
+        (("Connection: keep-alive",), b"keep-alive", False),
+        (("Connection: close",), b"close", True),
+    ],
 )
 def test_http_1_0(headers: tuple[str, ...], connection: bytes, closed: bool) -> None:
     line = Line()

@@ -1,0 +1,31 @@
+"""The machine's own load, in the units of the metrics page."""
+
+from __future__ import annotations
+
+import pytest
+
+from bident.observe.host import Host
+
+
+def test_memory_is_in_bytes_and_no_more_is_used_than_there_is() -> None:
+    host = Host()
+
+    assert host.memory_total() > 2**26
+    assert 0 < host.memory_used() < host.memory_total()
+
+
+@pytest.mark.parametrize(("percent", "share"), [(0.0, 0.0), (37.5, 0.375), (100.0, 1.0)])
+def test_processor_load_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch, percent: float, share: float) -> None:
+    host = Host()
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: percent)
+
+    assert host.processor_utilization() == share
+
+
+def test_reading_the_load_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: list[object] = []
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: intervals.append(interval) or 0.0)
+
+    Host().processor_utilization()
+
+    assert intervals == [None, None]
