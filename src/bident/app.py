@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
+import os
 import shutil
 import signal
 import socket
 import tempfile
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from bident import __version__
 from bident.backends.discovery import Backends
@@ -22,7 +25,7 @@ from bident.engine.clients import Clients
 from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
-from bident.errors import ServeError
+from bident.errors import ServeError, SettingsError
 from bident.model.repository import Repository
 from bident.observe import log
 from bident.settings import TensorSettings
@@ -53,15 +56,38 @@ def run_tensor(settings: TensorSettings) -> int:
         )
         for notice in settings.notices:
             logger.warning(notice)
+        _check_repositories(settings)
         sockets = bind_all(_wanted_doors(settings))
     except (OSError, ServeError) as error:
         logger.error("%s", error)
         return 1
     overlays = Path(tempfile.mkdtemp(prefix="bident-overlays-"))
+    server = TensorServer(settings, sockets, overlays)
     try:
-        return _run(TensorServer(settings, sockets, overlays).run())
+        code = _run(server.run())
+    except SystemExit:  # a second signal
+        code = 1
     finally:
         shutil.rmtree(overlays, ignore_errors=True)
+    if server.has_abandoned_work:
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process although threads are still inside a model's native code.
+
+    The interpreter would wait for them, and its exit handlers would tear down the libraries they are in.
+    """
+    logging.shutdown()
+    os._exit(code)
+
+
+def _check_repositories(settings: TensorSettings) -> None:
+    for path in settings.model_repository:
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise SettingsError(f"--model-repository={path}: it {what}; name the folder that holds the model folders")
 
 
 def _run(main: asyncio.Future[int] | object) -> int:
@@ -191,6 +217,7 @@ class TensorServer:
     def _signal(self, number: int) -> None:
         if self._signalled.is_set():
             logger.warning("Signal (%d) received again: exiting at once", number)
+            self.has_abandoned_work = True
             raise SystemExit(1)
         logger.info("Signal (%d) received.", number)
         self._signalled.set()
@@ -202,21 +229,22 @@ class TensorServer:
             server.is_draining = True
         deadline = time.monotonic() + self._settings.exit_timeout_secs
         last_said = 0.0
+        late = False
         while (busy := engine.lifecycle.in_flight()) or any(server.owes_answers for server in self._servers):
             now = time.monotonic()
             if now > deadline:
                 logger.error("exit timeout: %d model versions still have in-flight inferences", sum(busy.values()))
+                late = True
                 break
             if now - last_said > 1:
                 last_said = now
                 logger.info(
                     "Timeout %d: Found %d model versions that have in-flight inferences",
-                    deadline - now,
+                    math.ceil(deadline - now),
                     sum(busy.values()),
                 )
             await asyncio.sleep(0.02)
-        late = bool(busy)
         for server in self._servers:
             await server.stop()
-        engine.lifecycle.close()
+        self.has_abandoned_work = engine.lifecycle.close() or late
         return 1 if late else 0

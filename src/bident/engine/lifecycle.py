@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, TypeVar
 
 from bident.engine.clients import Clients
 from bident.engine.loader import Loader
@@ -25,6 +26,8 @@ from bident.errors import Code, ServeError
 from bident.model.folder import ModelFolder
 
 logger = logging.getLogger("bident.load")
+
+_T = TypeVar("_T")
 
 
 class State(Enum):
@@ -72,6 +75,7 @@ class Lifecycle:
         self._loop = loop
         self._clients = clients
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
+        self._at_work: set[Future[Any]] = set()
         self._entries: dict[str, _Entry] = {}
         self.routes: dict[tuple[str, str], Servable] = {}
         """Who answers for a name and a version ("" for the latest), now."""
@@ -154,11 +158,11 @@ class Lifecycle:
         async with self._exclusive(folder.name) as entry:
             started = time.monotonic()
             try:
-                entry.attempted = await self._loop.run_in_executor(self._pool, folder.fingerprint)
-                for version in await self._loop.run_in_executor(self._pool, self._loader.versions, folder):
+                entry.attempted = await self._in_pool(folder.fingerprint)
+                for version in await self._in_pool(self._loader.versions, folder):
                     if version not in entry.serving:
                         entry.states[version] = VersionState(State.LOADING)
-                loaded = await self._loop.run_in_executor(self._pool, self._loader.load, folder)
+                loaded = await self._in_pool(self._loader.load, folder)
             except ServeError as error:
                 self._note_failure(folder.name, entry, error)
                 raise _load_failed(folder.name, entry, error) from error
@@ -198,9 +202,16 @@ class Lifecycle:
                 busy[servable.name] = busy.get(servable.name, 0) + 1
         return busy
 
-    def close(self) -> None:
-        """Stop the loading threads; loads under way are abandoned."""
+    def close(self) -> bool:
+        """Stop the loading threads. Returns whether one is still in a load, which is abandoned."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        return bool(self._at_work)
+
+    async def _in_pool(self, step: Callable[..., _T], *arguments: object) -> _T:
+        future = self._pool.submit(step, *arguments)
+        self._at_work.add(future)
+        future.add_done_callback(self._at_work.discard)
+        return await asyncio.wrap_future(future, loop=self._loop)
 
     @asynccontextmanager
     async def _exclusive(self, name: str) -> AsyncIterator[_Entry]:

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from bident.errors import ServeError
 from bident.wire.datatypes import DataType
 
+_MOST_ELEMENTS = (2**63 - 1) // 8
+"""As many elements of the widest datatype as numpy can count the bytes of."""
+
 
 class InferInput:
     """One input tensor of a request.
@@ -140,6 +143,11 @@ def element_count(shape: tuple[int, ...]) -> int:
     for dim in shape:
         count *= dim
     return count
+
+
+def is_addressable(shape: tuple[int, ...]) -> bool:
+    """Whether an array can have ``shape``: even an empty one is bounded by its other dimensions."""
+    return element_count(tuple(dim or 1 for dim in shape)) <= _MOST_ELEMENTS
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -112,6 +112,7 @@ def test_models_that_do_not_merge_run_one_request_at_a_time(text: str, batch: in
 
     assert not chosen.merges
     assert chosen.plan(waiting(1, 1, 1)) == Plan(take=1, rows=1, could_grow=False)
+    assert chosen.plan(waiting(1)) == Plan(take=1, rows=1, could_grow=False)
 
 
 def test_without_a_batcher_a_request_keeps_its_own_rows() -> None:

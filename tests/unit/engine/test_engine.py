@@ -573,4 +573,5 @@ async def test_a_model_in_two_repositories_is_in_neither(tmp_path: Path) -> None
 
     assert "not unique across all model repositories" in failures["m"].message
     assert site.no_answer("m").code is Code.NOT_FOUND
-    assert site.engine.index(ready=False) == [{"name": "m"}]
+    (row,) = site.engine.index(ready=False)
+    assert (row["name"], row["state"], row["reason"]) == ("m", "UNAVAILABLE", failures["m"].message)

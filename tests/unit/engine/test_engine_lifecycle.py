@@ -593,14 +593,22 @@ async def test_a_model_is_forgotten_only_when_nothing_of_it_is_left(tmp_path: Pa
 
 @on_loop
 async def test_a_model_that_somebody_is_about_to_load_is_not_forgotten(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    await house.load()
+    gate = Gate()
+    house = House(tmp_path, lambda files, config: broken(files, config) if gate(files, config) else Echo())
+    failing = asyncio.ensure_future(house.refusal())
+    await until(lambda: gate.waiting, "the load")
 
     async def unload_and_forget() -> None:
         await house.lifecycle.unload("m")
         house.lifecycle.forget("m")
 
-    await asyncio.gather(unload_and_forget(), house.load())
+    forgetting = asyncio.ensure_future(unload_and_forget())
+    await turns()
+    loading = asyncio.ensure_future(house.load())
+    await turns()
+    house.backend.make = lambda files, config: Echo()
+    gate.open()
+    await asyncio.gather(failing, forgetting, loading)
 
     assert house.lifecycle.names() == ["m"]
     assert [servable.name for servable in house.lifecycle.servables()] == ["m"]

@@ -7,7 +7,7 @@ import pytest
 
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, FP32
-from bident.wire.infer import Column, InferInput, InferRequest, InferResponse, element_count, zeros
+from bident.wire.infer import Column, InferInput, InferRequest, InferResponse, element_count, is_addressable, zeros
 
 
 def request() -> InferRequest:
@@ -66,3 +66,14 @@ def test_zeros_of_every_datatype(name: str, shape: tuple[int, ...]) -> None:
 
     assert (array.shape, array.dtype) == (shape, DATATYPES[name].numpy)
     assert set(array.reshape(-1).tolist()) <= {b"" if name == "BYTES" else 0}
+
+
+@pytest.mark.parametrize(
+    ("shape", "possible"),
+    [((), True), ((0,), True), ((2**40, 0), True), ((0, 2**62), False), ((2**64, 0), False), ((2**62,), False)],
+)
+def test_even_an_empty_array_has_bounds(shape: tuple[int, ...], possible: bool) -> None:
+    assert is_addressable(shape) is possible
+    if possible:
+        for datatype in DATATYPES.values():
+            assert np.zeros(0, datatype.numpy).reshape(shape if 0 in shape else (0,)).size == 0

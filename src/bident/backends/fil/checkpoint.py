@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bident.backends.fil.structure import check_trees
 from bident.errors import ConfigError
 
 _MAJOR = 4
@@ -53,11 +54,11 @@ def check_checkpoint(data: bytes) -> None:
     if not consistent:
         raise ConfigError("is damaged: its header contradicts itself")
     for index in range(trees):
-        _check_tree(walk, index, _ELEMENT[threshold], int(shape.prod()))
+        _check_tree(walk, index, _ELEMENT[threshold], int(shape.prod()), features)
     walk.end()
 
 
-def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int) -> None:
+def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int, features: int) -> None:
     nodes, _ = walk.record("<iB")
     # Kind, left and right child, feature, default way, leaf value, threshold, comparison, category side.
     kinds = ("<i1", "<i4", "<i4", "<i4", "<u1", element, element, "<i1", "<u1")
@@ -71,7 +72,9 @@ def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int) -> None:
         raise ConfigError(f"is damaged: tree {index} declares {nodes} nodes and holds {lengths}")
     if any(len(array) not in (0, nodes) for array in statistics):
         raise ConfigError(f"is damaged: tree {index} has statistics for other nodes than its own")
-    vectors, is_leaf = leaf_end - leaf_begin, per_node[1] < 0
+    _, left, right, feature, *_ = per_node
+    check_trees(np.array([0, nodes]), left, right, feature, features)
+    vectors, is_leaf = leaf_end - leaf_begin, left < 0
     if not (
         _inside(leaf_begin, leaf_end, len(leaf_values))
         and _inside(category_begin, category_end, len(categories))

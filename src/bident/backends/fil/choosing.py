@@ -33,6 +33,8 @@ _MOST_RUNS = 60  # a branch predictor takes dozens of runs to learn a batch
 _HOPELESS = 3.0
 """An engine that is behind, and that each further row costs this much more, is not tried with more rows."""
 
+_NOISE = 0.1  # of a measured time
+_MOST_ELEMENTS = 2_000_000  # of the rows tried: forests can have a hundred thousand features
 _PROBE_WORK = 100_000  # trees x rows: what treelite computes in a few milliseconds
 
 
@@ -67,7 +69,7 @@ def choose_engines(model: TreeModel, answer: Answer, threads: int) -> EngineChoi
     except ServeError as error:
         raise ConfigError(f"fil cannot compute {model.path}: {error.message}") from None
     engines = [engine for engine in engines if engine is reference or _agrees(engine, probe, truth)]
-    choice = _compare(engines, _typical_rows(forest))
+    choice = _compare(engines, _typical_rows(forest)) if len(engines) > 1 else EngineChoice((reference,), ())
     _LOG.debug("engines of %s: %s", model.path, choice)
     return choice
 
@@ -102,7 +104,7 @@ def _agrees(engine: Engine, probe: Rows, truth: NDArray[np.float32]) -> bool:
 def _probe_rows(forest: Forest) -> Rows:
     """Rows that find differences: values on, just below and just above thresholds, zeros, extremes, NaN."""
     random = np.random.default_rng(0)
-    count = int(np.clip(_PROBE_WORK // max(1, forest.trees), 16, 512))
+    count = _bounded(int(np.clip(_PROBE_WORK // max(1, forest.trees), 16, 512)), forest)
     rows = random.standard_normal((count, forest.features)).astype(np.float32)
     inner = np.flatnonzero(~forest.leaf)
     if len(inner):
@@ -122,6 +124,10 @@ def _probe_rows(forest: Forest) -> Rows:
     return rows
 
 
+def _bounded(count: int, forest: Forest) -> int:
+    return max(1, min(count, _MOST_ELEMENTS // max(1, forest.features)))
+
+
 def _typical_rows(forest: Forest) -> Rows:
     """Rows as the trees were made for: each feature spread as its thresholds are, nothing missing.
 
@@ -132,21 +138,20 @@ def _typical_rows(forest: Forest) -> Rows:
     count = np.maximum(np.bincount(feature, minlength=forest.features), 1)
     mean = np.bincount(feature, threshold, forest.features) / count
     deviation = np.sqrt(np.bincount(feature, (threshold - mean[feature]) ** 2, forest.features) / count)
-    rows = np.random.default_rng(1).standard_normal((_SIZES[-1], forest.features))
+    rows = np.random.default_rng(1).standard_normal((_bounded(_SIZES[-1], forest), forest.features))
     return (mean + rows * np.where(deviation > 0, deviation, 1)).astype(np.float32)
 
 
 def _compare(engines: list[Engine], rows: Rows) -> EngineChoice:
     """Time ``engines`` at each of the sizes; between two sizes, time grows by a straight line."""
-    if len(engines) == 1:
-        return EngineChoice((engines[0],), ())
     measured: list[dict[Engine, float]] = []
-    for size in _SIZES:
+    for size in (size for size in _SIZES if size <= len(rows)):
         seconds = {engine: _time(engine, rows[:size]) for engine in engines}
         if measured:
             per_row = {engine: seconds[engine] - measured[-1][engine] for engine in engines}
             best = min(engines, key=seconds.__getitem__)
-            engines = [engine for engine in engines if engine is best or per_row[engine] < _HOPELESS * per_row[best]]
+            limit = _HOPELESS * max(per_row[best], _NOISE * seconds[best])
+            engines = [engine for engine in engines if engine is best or per_row[engine] < limit]
         measured.append(seconds)
     return _borders(measured)
 

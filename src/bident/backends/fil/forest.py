@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bident.backends.fil.structure import check_trees
 from bident.backends.fil.treelite_library import TreeliteModel
 from bident.errors import ConfigError
 
@@ -70,28 +71,18 @@ class Forest:
 
 def read_forest(model: TreeliteModel) -> Forest:
     """Copy the trees out of ``model``. Raises ConfigError where they are not trees."""
-    count, classes = model.trees, model.classes
-    sizes = [int(model.tree(index, "num_nodes")[0]) for index in range(count)]
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     tree_class = model.header("class_id").astype(np.int32)
-    if len(tree_class) != count or min(sizes, default=1) < 1:
-        raise ConfigError("is damaged: the number of trees differs from the number declared")
-    if tree_class.max(initial=-1) >= classes:
-        raise ConfigError(f"is damaged: a tree votes for class {tree_class.max()}, of {classes}")
+    _check_votes(model, tree_class)
+    sizes = [int(model.tree(index, "num_nodes")[0]) for index in range(model.trees)]
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     left, right = _field(model, "cleft", offsets, np.int32), _field(model, "cright", offsets, np.int32)
     feature = _field(model, "split_index", offsets, np.int32)
-    _check_trees(offsets, left, right, np.where(left < 0, 0, feature), model.features)
+    check_trees(offsets, left, right, feature, model.features)
     inner = left >= 0
     operators = _field(model, "cmp", offsets, np.int8)
-    kinds = _field(model, "node_type", offsets, np.int8)
-    if ((kinds == _LEAF) == inner).any() or (kinds < _LEAF).any() or (kinds > _CATEGORICAL).any():
-        raise ConfigError("is damaged: a node is of a kind that contradicts its children")
-    plain = bool((kinds[inner] == _NUMERICAL).all())
-    known = (operators == _LESS) | (operators == _LESS_OR_EQUAL)
-    plain = plain and bool(known[inner].all())
     return Forest(
         features=model.features,
-        classes=classes,
+        classes=model.classes,
         offsets=offsets,
         feature=np.where(inner, feature, 0).astype(np.int32),
         threshold=_strict_float32(_field(model, "threshold", offsets), operators == _LESS_OR_EQUAL),
@@ -107,7 +98,7 @@ def read_forest(model: TreeliteModel) -> Forest:
             float(model.header("sigmoid_alpha")[0]),
             float(model.header("ratio_c")[0]),
         ),
-        plain=plain,
+        plain=_is_plain(model, offsets, inner, operators),
     )
 
 
@@ -119,32 +110,26 @@ def _field(model: TreeliteModel, name: str, offsets: NDArray[np.int64], dtype: A
     return joined if dtype is None else joined.astype(dtype, copy=False)
 
 
-def _check_trees(
-    offsets: NDArray[np.int64],
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    feature: NDArray[np.int32],
-    features: int,
-) -> None:
-    """Every node has both children or none, inside its tree; none is reached twice; features exist."""
-    sizes = np.repeat(np.diff(offsets), np.diff(offsets))
-    start = np.repeat(offsets[:-1], np.diff(offsets))
-    inner = left >= 0
-    if ((right >= 0) != inner).any() or (left >= sizes).any() or (right >= sizes).any():
-        raise ConfigError("is damaged: a node's child does not exist")
-    if (feature < 0).any() or (feature >= features).any():
-        raise ConfigError(f"is damaged: a node tests feature {feature.max()}, but rows have {features} features")
-    seen = np.zeros(len(left), np.bool_)
-    level = offsets[:-1]
-    while len(level):
-        twice = np.diff(np.sort(level)) == 0
-        if seen[level].any() or twice.any():
-            raise ConfigError("is damaged: a node is reached in two ways")
-        seen[level] = True
-        parents = level[inner[level]]
-        level = np.concatenate([left[parents] + start[parents], right[parents] + start[parents]])
-    if not seen.all():
-        raise ConfigError("is damaged: a node is reached from nowhere")
+def _check_votes(model: TreeliteModel, tree_class: NDArray[np.int32]) -> None:
+    """GTIL writes where a tree's target and class say: they must exist."""
+    target, classes = model.header("target_id"), model.classes
+    lowest = -1 if model.header("leaf_vector_shape").max(initial=1) > 1 else 0
+    if not len(target) == len(tree_class) == model.trees:
+        raise ConfigError("is damaged: the number of trees differs from the number declared")
+    if len(target) and not (
+        lowest <= tree_class.min() <= tree_class.max() < classes and -1 <= target.min() <= target.max() < 1
+    ):
+        raise ConfigError("is damaged: a tree adds to a class that does not exist")
+
+
+def _is_plain(
+    model: TreeliteModel, offsets: NDArray[np.int64], inner: NDArray[np.bool_], operators: NDArray[np.int8]
+) -> bool:
+    kinds = _field(model, "node_type", offsets, np.int8)
+    if ((kinds == _LEAF) == inner).any() or (kinds < _LEAF).any() or (kinds > _CATEGORICAL).any():
+        raise ConfigError("is damaged: a node is of a kind that contradicts its children")
+    known = (operators == _LESS) | (operators == _LESS_OR_EQUAL)
+    return bool(((kinds == _NUMERICAL) & known)[inner].all())
 
 
 def _strict_float32(threshold: NDArray[Any], or_equal: NDArray[np.bool_]) -> NDArray[np.float32]:

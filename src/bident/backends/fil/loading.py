@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bident.backends.fil.checkpoint import check_checkpoint
 from bident.backends.fil.forest import Forest, read_forest
 from bident.backends.fil.formats import ModelType, detect
-from bident.backends.fil.lightgbm_text import check_lightgbm, without_zero_as_missing
+from bident.backends.fil.lightgbm_text import read_lightgbm
 from bident.backends.fil.lightgbm_text import version_of as lightgbm_version
 from bident.backends.fil.treelite_library import TreeliteModel
 from bident.backends.fil.xgboost_document import XgboostDocument
@@ -86,8 +86,7 @@ def _load(path: Path, data: bytes, declared: ModelType | None) -> TreeModel:
     zeros = None
     notes: list[str] = []
     if found is ModelType.LIGHTGBM:
-        check_lightgbm(data)
-        text, zeros = without_zero_as_missing(data)
+        text, zeros = read_lightgbm(data)
         library = TreeliteModel.from_lightgbm(text)
     elif found is ModelType.TREELITE:
         check_checkpoint(data)

@@ -93,6 +93,8 @@ class XgboostDocument:
         """The model as JSON that any treelite since 4.4 reads. Raises ConfigError where that cannot be."""
         learner = self.content["learner"]
         try:
+            _check_booster(learner["gradient_booster"]["name"])
+            parameters = self._parameters(learner["learner_model_param"])
             return dump_json(
                 {
                     "learner": {
@@ -100,7 +102,7 @@ class XgboostDocument:
                         "feature_names": [],
                         "feature_types": [],
                         "gradient_booster": self._booster(learner["gradient_booster"]),
-                        "learner_model_param": self._parameters(learner["learner_model_param"]),
+                        "learner_model_param": parameters,
                         "objective": {"name": learner["objective"]["name"]},
                     },
                     "version": _version(self.content),
@@ -129,14 +131,13 @@ class XgboostDocument:
 
     def _booster(self, booster: dict[str, Any]) -> dict[str, Any]:
         name = booster["name"]
-        if name == "gblinear":
-            raise ConfigError("is a linear booster (gblinear), which has no trees: serve it as ONNX")
-        if name not in _BOOSTERS:
-            raise ConfigError(f"has the booster '{name}', which is none of {', '.join(_BOOSTERS)}")
         model = _trees(self.content)
         trees, classes = model["trees"], model["tree_info"]
         if not isinstance(trees, list) or len(trees) != len(classes):
             raise ConfigError(f"has {len(trees)} trees but 'tree_info' for {len(classes)}")
+        highest = max(1, int(self.content["learner"]["learner_model_param"]["num_class"]))
+        if len(classes) and not 0 <= np.min(classes) <= np.max(classes) < highest:
+            raise ConfigError("is damaged: 'tree_info' names a class that does not exist")
         if np.size(model.get("cats", {}).get("enc", ())):
             self.notes.append("the model was trained on named categories: send their codes, in training's order")
         kept = {
@@ -181,6 +182,13 @@ def version_of(data: bytes) -> str:
 def _version(content: dict[str, Any]) -> list[int]:
     version = [int(part) for part in content.get("version", ())]
     return version if len(version) == 3 else [1, 0, 0]
+
+
+def _check_booster(name: str) -> None:
+    if name == "gblinear":
+        raise ConfigError("is a linear booster (gblinear), which has no trees: serve it as ONNX")
+    if name not in _BOOSTERS:
+        raise ConfigError(f"has the booster '{name}', which is none of {', '.join(_BOOSTERS)}")
 
 
 def _trees(content: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _MAX_PIPELINED = 64
 _MAX_PIPELINED_BYTES = 1 << 20
 _SMALL = 1024
 """Up to this many bytes are parsed in one go, however many requests they hold."""
-_TURN_NS = 2_000_000
+_TURN_NS = 20_000
 """How long one client's requests may keep the loop before other connections get their turn."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 

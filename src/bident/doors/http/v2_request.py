@@ -9,7 +9,7 @@ from bident.doors.http.v2_json import MAX_ELEMENTS, loads, shown, tensor_data
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
-from bident.wire.infer import InferInput, InferRequest, element_count
+from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable
 from bident.wire.tensor import unpack
 
 _RESERVED_PREFIX = "triton_"
@@ -167,9 +167,9 @@ def _input(item: Any, binary: _BinaryPart) -> InferInput:
         if type(dim) is not int or dim < 0 or count > MAX_ELEMENTS:
             raise _bad_shape(name, dims)
         count *= dim
-    if count > MAX_ELEMENTS:
-        raise _bad_shape(name, dims)
     shape = tuple(dims)
+    if count > MAX_ELEMENTS or (count == 0 and not is_addressable(shape)):
+        raise _bad_shape(name, dims)
     if "parameters" in item:
         return _input_with_parameters(item, name, datatype, shape, count, binary)
     if "data" not in item:

@@ -141,9 +141,7 @@ class TestBadFiles:
     def test_a_feature_that_does_not_exist(self, tmp_path, text):
         head, _, rest = text.partition("split_feature=")
         broken = f"{head}split_feature=77{rest[1:]}"
-        with pytest.raises(
-            ConfigError, match=r"refused by treelite: .*split_index must be less than num_feature \(6\)"
-        ):
+        with pytest.raises(ConfigError, match="tests feature 77, but rows have 6 features"):
             load(model_folder(tmp_path, broken, "model.txt"), config(CLASSES))
 
     def test_linear_trees(self, tmp_path):

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from http_line import Line, chunked, get, post
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bident.doors.http.server import Limits
@@ -67,17 +67,17 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 @given(data=st.one_of(streams(), st.binary(max_size=300)), cuts=st.lists(st.integers(0, 10**6), max_size=6))
 @settings(
-    deadline=None, max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_valid_answers_or_a_closed_connection(data: bytes, cuts: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    assume(b"HEAD" not in data)  # answers without bodies are another test's
     caplog.clear()
     line = Line(limits=LIMITS)
     for piece in pieces(data, cuts):
         line.send(piece)
     stays_open = line.shut_down()
 
-    heads = tuple(range(99)) if b"HEAD" in data else ()
-    answers = line.answers(heads=heads)
+    answers = line.answers()
     assert all(answer.status in {100, 200, 400, 404, 405, 413, 417, 431, 501, 505} for answer in answers)
     assert all(answer.body.startswith(b'{"error":"') for answer in answers if answer.status >= 400)
     assert not stays_open, "every route answers at once, so nothing is owed"
@@ -96,6 +96,6 @@ def test_the_answers_do_not_depend_on_the_pieces(data: bytes, cuts: list[int]) -
         line.shut_down()
     seen = [[(exchange.target, exchange.body) for exchange in line.server.echoed] for line in (whole, cut)]
     assert seen[0] == seen[1]
-    # A head that is both too large and unfinished is refused for whichever is noticed first.
-    statuses = [[400 if status == 431 else status for status in line.statuses()] for line in (whole, cut)]
+    # A head that is too large, unfinished and of another version is refused for whichever is noticed first.
+    statuses = [[400 if status in (431, 505) else status for status in line.statuses()] for line in (whole, cut)]
     assert statuses[0] == statuses[1]

@@ -77,7 +77,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @given(requests())
 @settings(
-    deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 def test_a_damaged_request_gets_a_client_error(door: Any, caplog: pytest.LogCaptureFixture, damaged: bytes) -> None:
     caplog.clear()

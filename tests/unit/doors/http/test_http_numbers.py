@@ -66,7 +66,8 @@ def number_tensors(draw: st.DrawFn, *, finite: bool) -> Tensor:
         raw = bytes(byte & 1 for byte in raw)
     elif finite and "F" in datatype:
         array = np.frombuffer(raw, element.numpy)
-        raw = np.where(np.isfinite(array), array, np.array(-0.5, element.numpy)).astype(element.numpy).tobytes()
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            raw = np.where(np.isfinite(array), array, np.array(-0.5, element.numpy)).astype(element.numpy).tobytes()
     return Tensor(datatype, shape, raw)
 
 
@@ -130,7 +131,8 @@ def check_json_output(answer: Answer, tensor: Tensor) -> None:
     if "F" not in tensor.datatype:
         assert data == tensor.values
         return
-    finite = np.isfinite(tensor.array)
+    with np.errstate(invalid="ignore"):
+        finite = np.isfinite(tensor.array)
     assert [value is not None for value in data] == finite.tolist(), "NaN and infinities are null"
     given = np.array([0 if value is None else value for value in data]).astype(tensor.array.dtype)
     # Bit for bit, which also tells -0.0 from 0.0.
@@ -138,7 +140,7 @@ def check_json_output(answer: Answer, tensor: Tensor) -> None:
 
 
 @given(JSON_TENSORS, st.sampled_from(["flat", "nested"]), st.booleans(), st.sampled_from([0, 20_000]))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_numbers_sent_as_json(door: Any, tensor: Tensor, form: str, binary_answer: bool, padding: int) -> None:
     answer = door.ask(json_request(tensor, form, binary_answer=binary_answer, padding=padding))
     assert answer.status == 200, answer.body
@@ -149,7 +151,7 @@ def test_numbers_sent_as_json(door: Any, tensor: Tensor, form: str, binary_answe
 
 
 @given(ALL_TENSORS)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_numbers_sent_and_asked_for_as_bytes(door: Any, tensor: Tensor) -> None:
     answer = door.ask(binary_request(tensor, binary_answer=True))
     assert answer.status == 200, answer.body
@@ -157,7 +159,7 @@ def test_numbers_sent_and_asked_for_as_bytes(door: Any, tensor: Tensor) -> None:
 
 
 @given(st.one_of(number_tensors(finite=False), byte_tensors(text=True)))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_numbers_sent_as_bytes_and_asked_for_as_json(door: Any, tensor: Tensor) -> None:
     answer = door.ask(binary_request(tensor, binary_answer=False))
     assert answer.status == 200, answer.body
@@ -165,7 +167,7 @@ def test_numbers_sent_as_bytes_and_asked_for_as_json(door: Any, tensor: Tensor) 
 
 
 @given(st.integers(-(2**70), 2**70), st.sampled_from([word for word in NUMBERS if "INT" in word]))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @pytest.mark.parametrize("padding", [0, 20_000])
 def test_an_integer_comes_back_as_it_is_or_not_at_all(door: Any, padding: int, value: int, word: str) -> None:
     tensor = Tensor(word, (1, 1), b"")
@@ -180,7 +182,7 @@ def test_an_integer_comes_back_as_it_is_or_not_at_all(door: Any, padding: int, v
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["FP16", "FP32", "FP64", "BF16"]))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @pytest.mark.parametrize("padding", [0, 20_000])
 def test_a_float_is_rounded_to_the_nearest_or_refused(door: Any, padding: int, value: float, word: str) -> None:
     tensor = Tensor(word, (1, 1), b"")
