@@ -58,6 +58,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iterator[
         "--model-control-mode=explicit",
         "--load-model=*",
         "--http-max-input-size=8000000",
+        "--strict-readiness=false",  # tests load models that must fail
         plugins=plugins,
         environment={"LC_ALL": "C", "LANG": "C"},
     )

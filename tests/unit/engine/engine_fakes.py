@@ -206,6 +206,28 @@ async def answered(*requests: Asked) -> None:
     await until(lambda: all(request.is_answered for request in requests), "an answer")
 
 
+def infer(servable: Servable, *requests: Asked) -> None:
+    for request in requests:
+        servable.infer(request)
+
+
+async def running(instance: Echo, count: int = 1) -> None:
+    await until(lambda: instance.running == count, "an execution")
+
+
+async def busy(servable: Servable, instance: Echo) -> Asked:
+    """Keep the only ``instance`` of ``servable`` busy until it is released; returns the request that does."""
+    instance.hold()
+    blocker = ask(0)
+    infer(servable, blocker)
+    await running(instance)
+    return blocker
+
+
+def failures(servable: Servable) -> dict[str, int]:
+    return {reason.value: count for reason, count in servable.stats.failures.items() if count}
+
+
 async def turns(count: int = 20) -> None:
     """Let the loop do whatever it would do at once."""
     for _ in range(count):

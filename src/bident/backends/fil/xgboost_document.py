@@ -138,6 +138,8 @@ class XgboostDocument:
         highest = max(1, int(self.content["learner"]["learner_model_param"]["num_class"]))
         if len(classes) and not 0 <= np.min(classes) <= np.max(classes) < highest:
             raise ConfigError("is damaged: 'tree_info' names a class that does not exist")
+        for index, tree in enumerate(trees):
+            _check_categories(index, tree)
         if np.size(model.get("cats", {}).get("enc", ())):
             self.notes.append("the model was trained on named categories: send their codes, in training's order")
         kept = {
@@ -189,6 +191,24 @@ def _check_booster(name: str) -> None:
         raise ConfigError("is a linear booster (gblinear), which has no trees: serve it as ONNX")
     if name not in _BOOSTERS:
         raise ConfigError(f"has the booster '{name}', which is none of {', '.join(_BOOSTERS)}")
+
+
+def _check_categories(index: int, tree: dict[str, Any]) -> None:
+    """Treelite takes the category lists of a tree on trust."""
+    if not len(tree.get("categories_nodes", ())):
+        return
+    nodes, start, count = (np.asarray(tree[f"categories_{name}"], np.int64) for name in ("nodes", "segments", "sizes"))
+    categories = np.asarray(tree["categories"], np.int64)
+    exist = (
+        len(nodes) == len(start) == len(count)
+        and 0 <= nodes.min() <= nodes.max() < len(tree["left_children"])
+        and start.min() >= 0
+        and count.min() >= 0
+        and (start + count).max() <= len(categories)
+        and categories.min(initial=0) >= 0
+    )
+    if not exist:
+        raise ConfigError(f"is damaged: tree {index} refers to categories that do not exist")
 
 
 def _trees(content: dict[str, Any]) -> dict[str, Any]:

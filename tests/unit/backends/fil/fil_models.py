@@ -62,6 +62,23 @@ def booster(objective: str = "binary:logistic", kind: str = "binary", rounds: in
     return xgboost.train(wanted, data, rounds)
 
 
+def categorical_rows(count: int = 400) -> NDArray[np.float32]:
+    """Rows whose first feature is one of twelve categories, or missing."""
+    inputs = rows(count)
+    inputs[:, 0] = np.random.default_rng(0).integers(0, 12, count)
+    inputs[::19, 0] = np.nan
+    return inputs
+
+
+@lru_cache
+def categorical_booster(onehot: int = 1) -> Any:
+    """An XGBoost regression with one categorical feature; up to ``onehot`` categories are split one by one."""
+    inputs = categorical_rows()
+    kinds = ["c"] + ["q"] * (FEATURES - 1)
+    data = xgboost.DMatrix(inputs, label=np.nan_to_num(inputs[:, 0]) % 5, enable_categorical=True, feature_types=kinds)
+    return xgboost.train({"max_cat_to_onehot": onehot, "max_depth": 5, "nthread": 1}, data, 6)
+
+
 @lru_cache
 def lightgbm_booster(objective: str = "binary", kind: str = "binary", **settings: Any) -> Any:
     """A LightGBM model."""

@@ -10,9 +10,11 @@ import pytest
 from fil_models import (
     CLASSES,
     PROBABILITIES,
+    REGRESSOR,
     answer,
     bare_config,
     booster,
+    categorical_booster,
     config,
     document,
     lightgbm_booster,
@@ -190,6 +192,30 @@ class TestDamaged:
         content = document(booster())
         trees(content)[0][field][node] = value
         with pytest.raises(ConfigError, match=r"cannot read .*xgboost\.json"):
+            load(model_folder(tmp_path, content), config(CLASSES))
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("categories_segments", 10**6),
+            ("categories_sizes", 10**6),
+            ("categories_sizes", -1),
+            ("categories_nodes", 10**6),
+            ("categories", -5),
+        ],
+    )
+    def test_categories(self, tmp_path, field, value):
+        content = document(categorical_booster())
+        tree = next(tree for tree in trees(content) if tree["categories"])
+        tree[field][0] = value
+        with pytest.raises(ConfigError, match="refers to categories that do not exist"):
+            load(model_folder(tmp_path, content), config(REGRESSOR))
+
+    @pytest.mark.parametrize("value", [-520093696, 1])
+    def test_votes(self, tmp_path, value):
+        content = document(booster())
+        content["learner"]["gradient_booster"]["model"]["tree_info"][0] = value
+        with pytest.raises(ConfigError, match="names a class that does not exist"):
             load(model_folder(tmp_path, content), config(CLASSES))
 
     def test_arrays_of_other_lengths(self, tmp_path):

@@ -131,12 +131,36 @@ class TestBadFiles:
             ("num_class=1", "num_class=1000000000"),
             ("max_feature_idx=5", "max_feature_idx=x"),
             ("leaf_value=", "leaf_value=1 "),
+            ("left_child=", "left_child=7 "),
+            ("right_child=", "right_child=x "),
+            ("decision_type=", "decision_type=1 "),
+            ("threshold=", "threshold=0.5 "),
         ],
     )
     def test_damaged(self, tmp_path, text, old, new):
         assert old in text
         with pytest.raises(ConfigError, match="is damaged"):
             load(model_folder(tmp_path, text.replace(old, new, 1), "model.txt"), config(CLASSES))
+
+    @pytest.mark.parametrize("field", ["left_child", "right_child"])
+    @pytest.mark.parametrize("value", [0, 1, 99, -1, -99])
+    def test_children_that_treelite_would_follow(self, tmp_path, text, field, value):
+        """It crashes on these, or does not come back."""
+        head, _, rest = text.partition(f"{field}=")
+        line, _, tail = rest.partition("\n")
+        children = line.split()
+        children[1] = str(value)
+        broken = f"{head}{field}={' '.join(children)}\n{tail}"
+        assert broken != text
+        with pytest.raises(ConfigError, match="is damaged"):
+            load(model_folder(tmp_path, broken, "model.txt"), config(CLASSES))
+
+    @pytest.mark.parametrize("value", [1, 7, 9])
+    def test_a_categorical_split_without_categories(self, tmp_path, text, value):
+        head, _, rest = text.partition("decision_type=")
+        broken = f"{head}decision_type={value}{rest[rest.index(' ') :]}"
+        with pytest.raises(ConfigError, match="categories that do not exist"):
+            load(model_folder(tmp_path, broken, "model.txt"), config(CLASSES))
 
     def test_a_feature_that_does_not_exist(self, tmp_path, text):
         head, _, rest = text.partition("split_feature=")

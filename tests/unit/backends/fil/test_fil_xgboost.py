@@ -10,11 +10,12 @@ import treelite
 import xgboost
 from fil_models import (
     CLASSES,
-    FEATURES,
     PROBABILITIES,
     REGRESSOR,
     answer,
     booster,
+    categorical_booster,
+    categorical_rows,
     config,
     document,
     legacy,
@@ -97,13 +98,7 @@ def test_random_forest_and_dart(tmp_path, settings, file_type):
 
 @pytest.mark.parametrize("onehot", [1, 100])
 def test_categorical_features(tmp_path, onehot):
-    inputs = rows(400)
-    random = np.random.default_rng(0)
-    inputs[:, 0] = random.integers(0, 12, 400)
-    inputs[::19, 0] = np.nan
-    kinds = ["c"] + ["q"] * (FEATURES - 1)
-    data = xgboost.DMatrix(inputs, label=np.nan_to_num(inputs[:, 0]) % 5, enable_categorical=True, feature_types=kinds)
-    model = xgboost.train({"max_cat_to_onehot": onehot, "max_depth": 5, "nthread": 1}, data, 6)
+    inputs, model = categorical_rows(), categorical_booster(onehot)
     for name, data in named_categories(model).items():
         instance = load(model_folder(tmp_path / name, data), config(REGRESSOR))
         np.testing.assert_allclose(answer(instance, inputs)[:, 0], model.inplace_predict(inputs), atol=1e-5)
