@@ -128,11 +128,6 @@ def test_a_ragged_batch_is_right_for_every_request_or_refused_at_load(
 # Clients that give up.
 
 
-A_FIN_IS_TAKEN_FOR_A_HALF_CLOSE = pytest.mark.xfail(
-    strict=True, reason="a client that closes its socket looks like one that has only finished sending, and is served"
-)
-
-
 def reset(wire: Wire) -> None:
     """Leave as a process does that is killed while its answer is on the way."""
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -144,7 +139,7 @@ def close(wire: Wire) -> None:
     wire.socket.close()
 
 
-@pytest.mark.parametrize("leave", [reset, pytest.param(close, marks=A_FIN_IS_TAKEN_FOR_A_HALF_CLOSE)])
+@pytest.mark.parametrize("leave", [reset, close])
 def test_requests_of_clients_that_left_are_never_run(
     shared: Shared, ask: Asker, pool: ThreadPoolExecutor, leave: Callable[[Wire], None]
 ) -> None:

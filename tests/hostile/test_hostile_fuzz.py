@@ -1,4 +1,4 @@
-"""20,000 damaged requests, always the same ones, to a real server: it lives, remembers nothing and logs no traceback."""
+"""20,000 damaged requests, always the same, to a real server: it lives, keeps nothing and logs no traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GOOD = [
     request("/v2/models/echo/versions/1/infer", _JSON, "Accept-Encoding: gzip;q=0.5, deflate"),
     request(_INFER, _JSON.replace(b"FP32", b"BYTES")),
     request(_INFER, _JSON + b" " * 20_000),
-    request(_INFER, json.dumps({"inputs": [{"name": "X", "shape": [1, 900], "datatype": "FP32", "data": [1] * 900}]}).encode()),
+    request(_INFER, _JSON.replace(b"[2,2]", b"[1,900]").replace(b"0.0", b",".join([b"1"] * 897))),
     request(_INFER, _BINARY, _LENGTH),
     request(_INFER, _BINARY, _LENGTH),
     request(_INFER, struct.pack("<ff", 1.0, 2.0), "Inference-Header-Content-Length: 0"),
@@ -56,13 +56,14 @@ GOOD = [
     request("/v2/repository/index", b'{"ready":true}'),
     request("/v2/repository/models/echo/load", b'{"parameters":{"config":"{}","file:1/model.onnx":"AAEC"}}'),
     request("/v2/repository/models/echo/unload", b'{"parameters":{"unload_dependents":true}}'),
-]  # fmt: skip
+]
 TOKENS = [
-    *(b"\0", b"\r\n", b"\r\n\r\n", b"\n", b"\xff", b"\xc3\xa9", b'"', b"\\", b"\\ud800", b"[", b"]", b"{", b"}", b",", b":"),
-    *(b"-", b"0", b"-1", b"1e999", b"99999999999999999999", b"4294967296", b"NaN", b"null", b"true", b'"X"', b"[" * 200),
-    *(b"%", b"%00", b"%2e%2e", b"/", b"//", b"?", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n"),
-    *(b"Content-Encoding: gzip\r\n", b"Connection: close\r\n", b"HEAD /v2 HTTP/1.1\r\n\r\n"[:3], b"0\r\n\r\n", b"data", b"shape"),
-]  # fmt: skip
+    *(b"\0", b"\r\n", b"\r\n\r\n", b"\n", b"\xff", b"\xc3\xa9", b'"', b"\\", b"\\ud800"),
+    *(b"[", b"]", b"{", b"}", b",", b":", b"[" * 200, b"-", b"0", b"-1", b"1e999", b"4294967296", b"9" * 20),
+    *(b"NaN", b"null", b"true", b'"X"', b"data", b"shape", b"%", b"%00", b"%2e%2e", b"/", b"//", b"?"),
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Encoding: gzip\r\n", b"0\r\n\r\n"),
+]
+"""What is put in the wrong place."""
 
 
 def damaged(chance: random.Random) -> bytes:
@@ -90,7 +91,7 @@ def answers_to(server: Bident, data: bytes, cut: int) -> list[Answer]:
     """Send ``data`` in two pieces and no more; everything the server has to say to it."""
     with contextlib.closing(connect(server)) as sock:
         received = b""
-        with contextlib.suppress(ConnectionError):  # it may have refused us before we were done
+        with contextlib.suppress(OSError):  # it may have refused us before we were done
             sock.sendall(data[:cut])
             sock.sendall(data[cut:])
             sock.shutdown(socket.SHUT_WR)

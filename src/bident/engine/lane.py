@@ -143,7 +143,7 @@ class Lane:
             batch.columns = self._merge.scatter(outputs, batch.rows)
         except ServeError as error:
             batch.error = error
-        except Exception as error:
+        except BaseException as error:  # a panic of native code or sys.exit() must not cost the lane its thread
             logger.exception("model '%s' failed in instance %s", self._name, self._label)
             batch.error = ServeError(
                 Code.INTERNAL,
@@ -185,5 +185,5 @@ class Lane:
         self._expected_ns[size] = took
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:500]

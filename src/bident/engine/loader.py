@@ -131,7 +131,7 @@ def _guard(name: str, step: Callable[[], T]) -> T:
         return step()
     except ServeError:
         raise
-    except Exception as error:
+    except BaseException as error:  # sys.exit() in a model must not end the server
         logger.exception("loading '%s' failed", name)
         first = (str(error).strip().splitlines() or ["no message"])[0][:500]
         raise ConfigError(f"{type(error).__name__}: {first}") from error

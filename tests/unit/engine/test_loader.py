@@ -155,6 +155,13 @@ def test_what_a_backend_raises_becomes_one_readable_line(tmp_path: Path) -> None
     assert (error.code, error.message) == (Code.INVALID_ARG, "ValueError: bad magic number")
 
 
+def test_a_model_that_tries_to_end_the_process_is_only_not_loaded(tmp_path: Path) -> None:
+    def make(files: ModelFiles, config: ModelConfig) -> Instance:
+        raise SystemExit(3)
+
+    assert refusal(loader(make)[0], folder(tmp_path)).message == "SystemExit: 3"
+
+
 def test_an_error_of_the_backend_that_is_already_readable_is_kept(tmp_path: Path) -> None:
     meant = ServeError(Code.UNSUPPORTED, "opset 99 is too new")
 

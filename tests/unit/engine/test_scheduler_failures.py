@@ -153,3 +153,27 @@ async def test_an_answer_that_cannot_be_delivered_costs_nobody_else_theirs() -> 
 
     assert requests[2].tensors["Y"].tolist() == answer_of(3)
     assert servable.scheduler.is_idle
+
+
+@pytest.mark.parametrize("lane", [INLINE, THREAD])
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt()])
+@on_loop
+async def test_a_model_that_tries_to_end_the_process_only_fails(lane: str, raised: BaseException) -> None:
+    leaving = True
+
+    def leave(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if leaving:
+            raise raised
+        return {"Y": inputs["X"]}
+
+    servable = servable_of(model_config(BATCHING + lane), Echo(leave))
+    failing, after = ask(1), ask(2)
+    infer(servable, failing)
+    await answered(failing)
+    leaving = False
+    infer(servable, after)
+    await answered(after)
+
+    assert failing.error.code is Code.INTERNAL
+    assert type(raised).__name__ in failing.error.message
+    assert after.tensors["Y"].tolist() == answer_of(2)

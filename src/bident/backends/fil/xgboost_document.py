@@ -140,6 +140,7 @@ class XgboostDocument:
             raise ConfigError("is damaged: 'tree_info' names a class that does not exist")
         for index, tree in enumerate(trees):
             _check_categories(index, tree)
+            _check_leaf_vectors(index, tree)
         if np.size(model.get("cats", {}).get("enc", ())):
             self.notes.append("the model was trained on named categories: send their codes, in training's order")
         kept = {
@@ -209,6 +210,17 @@ def _check_categories(index: int, tree: dict[str, Any]) -> None:
     )
     if not exist:
         raise ConfigError(f"is damaged: tree {index} refers to categories that do not exist")
+
+
+def _check_leaf_vectors(index: int, tree: dict[str, Any]) -> None:
+    """A leaf with a value per class keeps its place among the leaves where others keep a right child."""
+    width = int(tree["tree_param"].get("size_leaf_vector", 1))
+    if width <= 1:
+        return
+    left, places = np.asarray(tree["left_children"], np.int64), np.asarray(tree["right_children"], np.int64)
+    places = places[left < 0] if len(left) == len(places) else places[:0]
+    if not len(places) or places.min() < 0 or (places.max() + 1) * width > len(tree.get("leaf_weights", ())):
+        raise ConfigError(f"is damaged: tree {index} refers to leaf values that do not exist")
 
 
 def _trees(content: dict[str, Any]) -> dict[str, Any]:

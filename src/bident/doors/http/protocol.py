@@ -8,6 +8,7 @@ bodies, chunks, pipelined requests, slow writers and slow readers all have their
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from time import monotonic_ns
@@ -26,6 +27,8 @@ _SMALL = 1024
 """Up to this many bytes are parsed in one go, however many requests they hold."""
 _TURN_NS = 20_000
 """How long one client's requests may keep the loop before other connections get their turn."""
+_PROBE_SECONDS = 0.2
+"""How long after its last byte a client that waits is asked whether it is still there, and how long that takes."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -87,6 +90,8 @@ class HttpConnection(asyncio.Protocol):
                 self.refuse(400, "the client stopped sending before its request was complete")
             elif self._pending:
                 self._pending[-1].keep_alive = False
+        if self._pending:
+            self._server.call_later(_PROBE_SECONDS, self._probe)
         return bool(self._pending)
 
     def data_received(self, data: bytes) -> None:
@@ -159,9 +164,7 @@ class HttpConnection(asyncio.Protocol):
     def refuse_malformed(self, reason: str) -> None:
         """Refuse bytes that are no request."""
         if self._pending and not self._pending[-1].keep_alive:
-            # They follow a request that said it was the last: they ask for nothing, nobody awaits an answer.
-            self._reader.begun = True
-            self._stop_reading()
+            self._stop_reading()  # they follow a request that said it was the last, so they ask for nothing
         else:
             self.refuse(400, f"malformed HTTP request: {reason}")
 
@@ -206,6 +209,8 @@ class HttpConnection(asyncio.Protocol):
                 reader.begun_at = now
         elif self._pending or self._backlog:
             self._progress_at = now  # it is we who owe the next step
+            if self._sender_done:
+                self._abort_if_gone()
         elif reader.stopped:
             if now - reader.begun_at > self._server.limits.linger_seconds:
                 self._transport.abort()
@@ -218,7 +223,8 @@ class HttpConnection(asyncio.Protocol):
         stalled = now - self._progress_at
         if not reader.begun:
             if 0 < limits.idle_seconds < stalled:
-                self._finish()
+                self._stop_reading()
+                self._transport.close()
         elif 0 < limits.read_seconds < stalled:
             self.refuse(408, f"no further byte of the request came for {limits.read_seconds:g} s")
         elif reader.exchange is None and 0 < limits.read_seconds < now - reader.begun_at:
@@ -234,17 +240,33 @@ class HttpConnection(asyncio.Protocol):
         """The last answer has been written: let the client read it before the connection goes.
 
         Closing at once would make the kernel reset a connection whose client is still sending, and
-        the client would never see the answer.
+        the client would never see the answer. It closes when it has read that this was the last.
         """
-        is_sending = (self._reader.begun or bool(self._backlog)) and not self._sender_done
         self._stop_reading()
         self._abandon_pending()
         self._reader.begun_at = self._server.now
-        if is_sending and self._transport.can_write_eof():
+        if self._sender_done or not self._transport.can_write_eof():
+            self._transport.close()
+        else:
             self._transport.write_eof()
             self._pace()
-        else:
-            self._transport.close()
+
+    def _probe(self) -> None:
+        """See whether a client that has finished sending and waits for an answer is still there.
+
+        One that has closed its socket looks the same until something is sent to it. 100 (Continue)
+        tells a client that has sent everything nothing, and the kernel of one that has gone answers
+        it with a reset. So requests that nobody waits for are not run.
+        """
+        if self._pending and not self._transport.is_closing():
+            if not self._pending[0].http_1_0:
+                self._transport.write(_CONTINUE)
+            self._server.call_later(_PROBE_SECONDS, self._abort_if_gone)
+
+    def _abort_if_gone(self) -> None:
+        sock = self._transport.get_extra_info("socket")
+        if not self._transport.is_closing() and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
 
     def _stop_reading(self) -> None:
         self._reader.stop()

@@ -64,8 +64,9 @@ class RequestReader:
         self.stopped = False
         """Nothing that the client sends is looked at any more."""
         self.begun = False
-        """Part of a request has come, or, once stopped, more may come that nobody reads."""
+        """Part of a request has come."""
         self.begun_at = 0.0
+        """When its first part came, or, once stopped, when the last answer was written."""
         self.exchange: Exchange | None = None
         """That request, from the end of its head to the end of its body."""
         self.known: KnownHead | None = None

@@ -86,6 +86,11 @@ class HttpServer:
         assert self._loop is not None
         self._loop.call_soon(callback)
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call ``callback`` after some time."""
+        assert self._loop is not None
+        self._loop.call_later(seconds, callback)
+
     @property
     def connection_count(self) -> int:
         """How many clients are connected."""

@@ -211,6 +211,14 @@ class TestDamaged:
         with pytest.raises(ConfigError, match="refers to categories that do not exist"):
             load(model_folder(tmp_path, content), config(REGRESSOR))
 
+    @pytest.mark.parametrize("value", [-1, 99999])
+    def test_leaf_vectors(self, tmp_path, value):
+        content = document(booster("multi:softprob", "classes", multi_strategy="multi_output_tree"))
+        (tree, *_) = trees(content)
+        tree["right_children"][tree["left_children"].index(-1)] = value
+        with pytest.raises(ConfigError, match="refers to leaf values that do not exist"):
+            load(model_folder(tmp_path, content), config(CLASSES))
+
     @pytest.mark.parametrize("value", [-520093696, 1])
     def test_votes(self, tmp_path, value):
         content = document(booster())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,9 +52,11 @@ def read_answers(data: bytes, *, heads: tuple[int, ...] = ()) -> list[Answer]:
 
 
 class LineTransport:
-    """Keeps what is written. ``stuck`` bytes of it count as not yet sent."""
+    """Keeps what is written. ``stuck`` bytes of it count as not yet sent. It is its own socket."""
 
     def __init__(self) -> None:
+        self.error = 0
+        """What the socket's SO_ERROR is."""
         self.written = b""
         self.stuck = 0
         self.closed = False
@@ -85,6 +88,14 @@ class LineTransport:
     def abort(self) -> None:
         self.closed = self.aborted = True
 
+    def get_extra_info(self, name: str) -> LineTransport:
+        assert name == "socket"
+        return self
+
+    def getsockopt(self, level: int, option: int) -> int:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
+        return self.error
+
     def is_closing(self) -> bool:
         return self.closed
 
@@ -105,6 +116,17 @@ class LineServer(HttpServer):
         """The exchanges of ``/later``, which nobody has answered."""
         super().__init__(routes or self._routes(), limits or Limits(), "test door")
         self._due: list[Callable[[], None]] = []
+        self._later: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._later.append(callback)
+
+    def wait(self) -> int:
+        """Let the time pass for which something waits; how much waited."""
+        later, self._later = self._later, []
+        for callback in later:
+            callback()
+        return len(later)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._due.append(callback)

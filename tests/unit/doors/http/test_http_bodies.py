@@ -50,7 +50,7 @@ def test_chunks_from_http_1_0_end_the_connection() -> None:
     request = chunked("/echo", b"abc", headers=("Connection: keep-alive",)).replace(b"HTTP/1.1", b"HTTP/1.0")
     line.send(request)
     assert line.answers()[0].headers[b"connection"] == b"close"
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_65536_chunks_are_taken_and_not_one_more() -> None:
@@ -218,4 +218,4 @@ class TestExpect:
         assert not line.is_closed
         line.send(b"abc")
         assert line.statuses() == [100, 200]
-        assert line.transport.closed
+        assert line.is_closed

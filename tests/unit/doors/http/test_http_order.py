@@ -73,7 +73,7 @@ def test_connection_close() -> None:
     line.send(get("/now/1", "Connection: close"))
     (answer,) = line.answers()
     assert answer.headers[b"connection"] == b"close"
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_nothing_that_follows_connection_close_is_served() -> None:
@@ -100,7 +100,7 @@ def test_http_1_0(headers: tuple[str, ...], connection: bytes, closed: bool) -> 
     (answer,) = line.answers()
     assert answer.status == 200
     assert answer.headers[b"connection"] == connection
-    assert line.transport.closed is closed
+    assert line.is_closed is closed
 
 
 def test_http_1_1_with_keep_alive_gets_no_connection_header() -> None:
@@ -143,7 +143,7 @@ def test_a_half_closed_client_gets_its_answers() -> None:
     for exchange in line.server.seen:
         exchange.respond_json(b"{}")
     assert line.statuses() == [200, 200]
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_a_half_closed_client_that_is_owed_nothing_is_closed() -> None:
@@ -156,10 +156,10 @@ def test_a_half_closed_client_gets_the_answers_before_the_refusal_of_its_last_re
     line = Line()
     line.send(get("/later") + b"nonsense\r\n\r\n")
     assert line.shut_down()
-    assert not line.transport.closed
+    assert not line.is_closed
     line.server.seen[0].respond_json(b"{}")
     assert line.statuses() == [200, 400]
-    assert line.transport.closed
+    assert line.is_closed
 
 
 @pytest.mark.parametrize("half", [get("/now/1")[:-2], post("/echo", b"12345")[:-1], chunked("/echo", b"123")[:-2]])
@@ -170,7 +170,7 @@ def test_half_a_request_is_refused_when_the_client_stops_sending(half: bytes) ->
     (answer,) = line.answers()
     assert answer.status == 400
     assert b"before its request was complete" in answer.body
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_after_a_malformed_request_nothing_is_read() -> None:
@@ -198,7 +198,7 @@ class TestDrain:
         line.server.is_draining = True
         line.send(get("/now/2"))
         assert line.answers()[1].headers[b"connection"] == b"close"
-        assert line.transport.closed
+        assert line.is_closed
 
     def test_a_known_head_is_no_way_around_it(self) -> None:
         line = Line()
@@ -207,17 +207,17 @@ class TestDrain:
         line.server.is_draining = True
         line.send(post())
         assert line.answers()[3].headers[b"connection"] == b"close"
-        assert line.transport.closed
+        assert line.is_closed
 
     def test_what_was_asked_before_is_answered_in_full(self) -> None:
         line = Line()
         line.send(get("/later") + get("/later"))
         line.server.is_draining = True
         line.server.seen[0].respond_json(b"1")
-        assert not line.transport.closed
+        assert not line.is_closed
         line.server.seen[1].respond_json(b"2")
         assert line.statuses() == [200, 200]
-        assert line.transport.closed
+        assert line.is_closed
 
     def test_a_request_on_its_way_is_still_answered(self) -> None:
         line = Line()
@@ -226,7 +226,7 @@ class TestDrain:
         line.server.seen[0].respond_json(b"1")
         line.send(b"\r\n")
         assert line.statuses() == [200, 200]
-        assert line.transport.closed
+        assert line.is_closed
 
     def test_a_server_owes_answers_until_the_last_byte_is_sent(self) -> None:
         line = Line()

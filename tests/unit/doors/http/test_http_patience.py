@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from http_line import Line, chunked, get, post
 
@@ -31,9 +33,9 @@ def test_an_idle_connection_is_closed_in_the_end() -> None:
     line = Watched()
     line.send(get())
     line.wait(75)
-    assert not line.transport.closed
+    assert not line.is_closed
     line.wait(1)
-    assert line.transport.closed
+    assert line.is_closed
     assert not line.transport.aborted
     assert line.statuses() == [200], "idleness is no error: nothing is said"
 
@@ -41,7 +43,7 @@ def test_an_idle_connection_is_closed_in_the_end() -> None:
 def test_a_connection_that_never_asks_is_closed_too() -> None:
     line = Watched()
     line.wait(76)
-    assert line.transport.closed
+    assert line.is_closed
 
 
 @pytest.mark.parametrize("half", [get()[:-2], post("/echo", b"12345")[:-1], chunked("/echo", b"123")[:-1], b"G"])
@@ -98,7 +100,7 @@ def test_waiting_for_us_is_no_stalling() -> None:
     line.wait(75)
     assert not line.transport.closed, "its idle time begins with the answer"
     line.wait(1)
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_a_client_that_reads_nothing_is_cut() -> None:
@@ -107,7 +109,7 @@ def test_a_client_that_reads_nothing_is_cut() -> None:
     line.send(get())
     line.connection.pause_writing()
     line.wait(61)
-    assert not line.transport.closed
+    assert not line.is_closed
     line.wait(1)
     assert line.transport.aborted
 
@@ -130,7 +132,7 @@ def test_a_client_that_reads_slowly_is_not() -> None:
         line.transport.stuck -= 100
     line.connection.resume_writing()
     line.wait(1)
-    assert not line.transport.closed
+    assert not line.is_closed
 
 
 def test_the_last_answer_to_a_slow_reader_is_not_cut_short() -> None:
@@ -147,10 +149,9 @@ def test_the_last_answer_to_a_slow_reader_is_not_cut_short() -> None:
     assert line.transport.aborted
 
 
-def test_closing_an_idle_connection_whose_client_reads_nothing_cannot_leak_it() -> None:
+def test_an_idle_connection_whose_client_read_nothing_cannot_leak() -> None:
     line = Watched()
     line.send(get("/now/1", "Connection: close"))
-    assert line.transport.closed
     line.transport.stuck = 10
     line.wait(62)
     assert line.transport.aborted
@@ -173,3 +174,62 @@ def test_zero_seconds_are_no_limit() -> None:
     for line in (idle, reading):
         line.wait(5000)
         assert not line.is_closed
+
+
+class TestClientsThatMayHaveGone:
+    """One that has closed its socket looks like one that has only finished sending, until something is sent to it."""
+
+    def test_an_answer_in_time_is_all_they_get(self) -> None:
+        line = Watched()
+        line.send(get("/later"))
+        assert line.shut_down()
+        line.server.seen[0].respond_json(b"{}")
+        assert line.server.wait() == 1
+        assert line.statuses() == [200]
+
+    def test_those_who_wait_longer_are_told_to_go_on(self) -> None:
+        line = Watched()
+        line.send(get("/later"))
+        assert line.shut_down()
+        line.server.wait()
+        assert line.statuses() == [100]
+        line.server.wait()
+        line.wait(10)
+        line.server.seen[0].respond_json(b"{}")
+        assert line.statuses() == [100, 200]
+        assert line.is_closed
+
+    def test_not_if_they_speak_1_0(self) -> None:
+        line = Watched()
+        line.send(get("/later", version="1.0"))
+        assert line.shut_down()
+        line.server.wait()
+        assert line.statuses() == []
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_those_whose_system_says_they_have_gone_are_given_up(self, late: bool) -> None:
+        line = Watched()
+        line.send(get("/later"))
+        assert line.shut_down()
+        line.server.wait()
+        if late:
+            line.server.wait()
+            line.wait(3)
+            assert not line.transport.aborted
+        line.transport.error = errno.EPIPE
+        if late:
+            line.wait(1)
+        else:
+            line.server.wait()
+        assert line.transport.aborted
+
+    def test_nothing_is_sent_between_an_answer_and_the_end(self) -> None:
+        line = Watched()
+        line.send(get("/later") + get("/later"))
+        assert line.shut_down()
+        line.server.seen[0].respond_json(b"{}")
+        line.server.wait()
+        assert line.statuses() == [200, 100]
+        line.server.seen[1].respond_json(b"{}")
+        line.server.wait()
+        assert line.statuses() == [200, 100, 200]

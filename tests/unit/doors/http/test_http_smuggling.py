@@ -126,7 +126,7 @@ def test_an_upgrade_that_wants_the_connection_closed() -> None:
     line = Line()
     line.send(get("/now/1", "Connection: close, upgrade", "Upgrade: h2c"))
     assert line.answers()[0].headers[b"connection"] == b"close"
-    assert line.transport.closed
+    assert line.is_closed
 
 
 def test_the_head_limit_holds_for_upgrades_too() -> None:
