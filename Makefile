@@ -39,7 +39,6 @@ venv: $(VENV)/zoo.stamp ## Make .venv with what the sample models need
 dev: $(VENV)/dev.stamp ## Make .venv with the tools for development too
 
 lock: dev ## Resolve the dependencies anew into requirements/*.lock
-	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKING) --upgrade --output-file requirements/dev.lock
 	$(BIN)/uv pip compile pyproject.toml --extra zoo --constraint requirements/dev.lock $(LOCKING) \
 		--output-file requirements/zoo.lock

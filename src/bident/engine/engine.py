@@ -45,6 +45,8 @@ class Engine:
         self._overlays = overlays
         self._strict = strict
         self._overridden: dict[str, ModelFolder] = {}
+        self._left: set[str] = set()
+        """Models with queued requests whose clients have gone in this turn of the loop."""
         self._started = False
         self._stopping = False
 
@@ -66,9 +68,17 @@ class Engine:
     def cancel(self, request: InferRequest) -> None:
         """The client has gone: take ``request`` out of its queue if it still waits there."""
         request.cancelled = True
-        # Since it was queued its model may have been reloaded or unloaded.
-        for servable in self.lifecycle.holders(request.model_name):
-            servable.scheduler.discard_cancelled()
+        if not self._left:
+            # Thousands may go at once: a queue is searched once for all of them, not once for each.
+            asyncio.get_running_loop().call_soon(self._discard_cancelled)
+        self._left.add(request.model_name)
+
+    def _discard_cancelled(self) -> None:
+        left, self._left = self._left, set()
+        for name in left:
+            # Since they queued the model may have been reloaded or unloaded.
+            for servable in self.lifecycle.holders(name):
+                servable.scheduler.discard_cancelled()
 
     # Health and metadata
 
@@ -103,7 +113,8 @@ class Engine:
             if self.lifecycle.states(name) or not self.repository.holds(name):
                 raise
             # Triton tells what is there but was never loaded from what it has never heard of.
-            raise ServeError(Code.NOT_FOUND, f"{error.message}; it is in the repository: load it first") from None
+            cure = "load it first" if self._control.name == "explicit" else "it came after the server had started"
+            raise ServeError(Code.NOT_FOUND, f"{error.message}; it is in the repository: {cure}") from None
 
     def stats(self, name: str, version: str) -> list[Servable]:
         """The servables whose figures are asked for: all, one model's, or one version's."""

@@ -81,7 +81,7 @@ class Scheduler:
         With a single client connected nothing can join the request, so if it is quick it is not
         queued but answered before this returns.
         """
-        now = request.queued_ns = time.monotonic_ns()
+        request.queued_ns = time.monotonic_ns()
         queue = self._queue
         if self._clients.count == 1 and not queue.size and self._idle and not self._in_order:
             lane = self._idle[-1]
@@ -91,10 +91,18 @@ class Scheduler:
         try:
             queue.push(request)
         except ServeError:
-            self._stats.record_failure(FailureReason.REJECTED, now - request.received_ns)
-            raise
+            self._push_again(request)
         if not self._armed:
             self._arm()
+
+    def _push_again(self, request: InferRequest) -> None:
+        """The queue is full: dispatch before the tick's end, so that nobody is refused while an instance is idle."""
+        self._tick()
+        try:
+            self._queue.push(request)
+        except ServeError:
+            self._stats.record_failure(FailureReason.REJECTED, request.queued_ns - request.received_ns)
+            raise
 
     def discard_cancelled(self) -> None:
         """Take requests whose client has gone out of the queue."""
@@ -107,6 +115,7 @@ class Scheduler:
         self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
+        """Dispatch as much as there are instances for. Runs once a tick, and never hurts when it runs again."""
         self._armed = False
         if self._timer is not None:
             self._timer.cancel()
@@ -194,7 +203,7 @@ class Scheduler:
             for request in batch.requests:
                 self._fail(request, batch.error, FailureReason.BACKEND)
             return
-        start = answered = queued_ns = received_ns = 0
+        start = answered = rows = queued_ns = received_ns = 0
         for request in batch.requests:
             stop = start + request.batch_size if self._batching else -1
             columns = batch.columns
@@ -206,6 +215,7 @@ class Scheduler:
                     start = stop
                     continue
             answered += 1
+            rows += request.batch_size
             queued_ns += request.queued_ns
             received_ns += request.received_ns
             self._reply(request, InferResponse(self._name, self._version, request.id, columns, start, stop))
@@ -215,7 +225,7 @@ class Scheduler:
         end_ns = time.monotonic_ns()
         self._stats.record_batch(
             answered,
-            batch.rows,
+            rows,
             answered * batch.start_ns - queued_ns,
             answered * end_ns - received_ns,
             batch.infer_start_ns - batch.start_ns,

@@ -12,6 +12,7 @@ from bident.model.validate_tensors import check_datatype
 
 _PAIRS = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _ANY_PAIR = "either 'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
+_MAX_PRIORITY_LEVELS = 1000
 _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 
 
@@ -53,6 +54,11 @@ def _check_sizes(subject: Subject, label: str, sizes: Iterable[int]) -> None:
 
 def _check_priorities(subject: Subject, batching: Any) -> None:
     levels = batching.priority_levels
+    if levels > _MAX_PRIORITY_LEVELS:
+        subject.refuse(
+            f"priority levels must be <= {_MAX_PRIORITY_LEVELS} for {subject.name}",
+            f"lower priority_levels, now {levels}: each level has a queue of its own",
+        )
     if not 1 <= batching.default_priority_level <= levels:
         subject.refuse(
             f"default priority level must be in range [1, {levels}] for {subject.name}",

@@ -91,11 +91,42 @@ async def test_a_cancelled_request_never_runs_whatever_became_of_its_model(tmp_p
 
     site.engine.cancel(gone)
 
+    await answered(gone)
     assert gone.error.code is Code.CANCELLED
     old.release()
     await answered(running)
     await until(lambda: old.closed or change == "nothing", "the end")
     assert old.firsts == [[0]]
+
+
+@on_loop
+async def test_those_who_leave_together_are_looked_for_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    write_times(site.models, "m", "2", THREAD)
+    await site.engine.start(None)
+    instance = site.backend.made[0]
+    assert isinstance(instance, Echo)
+    instance.hold()
+    running, *leaving = [ask(number) for number in range(100)]
+    site.engine.infer(running)
+    await until(lambda: instance.running, "an execution")
+    for request in leaving:
+        site.engine.infer(request)
+    scheduler = site.engine.model("m", "").scheduler
+    searches: list[int] = []
+    discard = scheduler.discard_cancelled
+    monkeypatch.setattr(scheduler, "discard_cancelled", lambda: searches.append(scheduler.pending) or discard())
+
+    for request in leaving:
+        site.engine.cancel(request)
+    await answered(*leaving)
+
+    assert searches == [99]
+    assert {request.error.code for request in leaving} == {Code.CANCELLED}
+    instance.release()
+    await answered(running)
 
 
 @on_loop

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from bident.backends.fil import ubjson
+from bident.backends.fil.xgboost_tree import TREE_FIELDS, repaired_tree
 from bident.errors import ConfigError
 
 _KNOWN = {
@@ -31,27 +32,6 @@ _KNOWN = {
     "model": {"cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees"},
     "learner_model_param": {"base_score", "boost_from_average", "num_class", "num_feature", "num_target"},
 }
-_TREE = {
-    "base_weights",
-    "categories",
-    "categories_nodes",
-    "categories_segments",
-    "categories_sizes",
-    "default_left",
-    "id",
-    "leaf_child_counts",
-    "leaf_weights",
-    "left_children",
-    "loss_changes",
-    "parents",
-    "right_children",
-    "split_conditions",
-    "split_indices",
-    "split_type",
-    "sum_hessian",
-    "tree_param",
-}
-_ONLY_DESCRIBES = {"leaf_child_counts"}
 _VERSION_TEXT = re.compile(rb'"version"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]')
 _NEWEST_KNOWN = 3
 _BOOSTERS = ("gbtree", "dart")
@@ -138,9 +118,6 @@ class XgboostDocument:
         highest = max(1, int(self.content["learner"]["learner_model_param"]["num_class"]))
         if len(classes) and not 0 <= np.min(classes) <= np.max(classes) < highest:
             raise ConfigError("is damaged: 'tree_info' names a class that does not exist")
-        for index, tree in enumerate(trees):
-            _check_categories(index, tree)
-            _check_leaf_vectors(index, tree)
         if np.size(model.get("cats", {}).get("enc", ())):
             self.notes.append("the model was trained on named categories: send their codes, in training's order")
         kept = {
@@ -149,10 +126,7 @@ class XgboostDocument:
                 "num_parallel_tree": str(model["gbtree_model_param"].get("num_parallel_tree", "1")),
             },
             "tree_info": classes,
-            "trees": [
-                {key: tree[key] for key in tree.keys() & _TREE - _ONLY_DESCRIBES} | {"id": index}
-                for index, tree in enumerate(trees)
-            ],
+            "trees": [repaired_tree(index, tree) for index, tree in enumerate(trees)],
         }
         if name != "dart":
             return {"name": "gbtree", "model": kept}
@@ -163,7 +137,7 @@ class XgboostDocument:
         learner = self.content["learner"]
         try:
             model = _trees(self.content)
-            unknown = set().union(*(tree.keys() for tree in model["trees"])) - _TREE
+            unknown = set().union(*(tree.keys() for tree in model["trees"])) - TREE_FIELDS
             levels = (self.content, learner, model, learner["learner_model_param"])
             for known, level in zip(_KNOWN.values(), levels, strict=True):
                 unknown |= level.keys() - known
@@ -192,35 +166,6 @@ def _check_booster(name: str) -> None:
         raise ConfigError("is a linear booster (gblinear), which has no trees: serve it as ONNX")
     if name not in _BOOSTERS:
         raise ConfigError(f"has the booster '{name}', which is none of {', '.join(_BOOSTERS)}")
-
-
-def _check_categories(index: int, tree: dict[str, Any]) -> None:
-    """Treelite takes the category lists of a tree on trust."""
-    if not len(tree.get("categories_nodes", ())):
-        return
-    nodes, start, count = (np.asarray(tree[f"categories_{name}"], np.int64) for name in ("nodes", "segments", "sizes"))
-    categories = np.asarray(tree["categories"], np.int64)
-    exist = (
-        len(nodes) == len(start) == len(count)
-        and 0 <= nodes.min() <= nodes.max() < len(tree["left_children"])
-        and start.min() >= 0
-        and count.min() >= 0
-        and (start + count).max() <= len(categories)
-        and categories.min(initial=0) >= 0
-    )
-    if not exist:
-        raise ConfigError(f"is damaged: tree {index} refers to categories that do not exist")
-
-
-def _check_leaf_vectors(index: int, tree: dict[str, Any]) -> None:
-    """A leaf with a value per class keeps its place among the leaves where others keep a right child."""
-    width = int(tree["tree_param"].get("size_leaf_vector", 1))
-    if width <= 1:
-        return
-    left, places = np.asarray(tree["left_children"], np.int64), np.asarray(tree["right_children"], np.int64)
-    places = places[left < 0] if len(left) == len(places) else places[:0]
-    if not len(places) or places.min() < 0 or (places.max() + 1) * width > len(tree.get("leaf_weights", ())):
-        raise ConfigError(f"is damaged: tree {index} refers to leaf values that do not exist")
 
 
 def _trees(content: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +27,8 @@ from bident.errors import Code, ServeError, invalid_arg
 from bident.model import pbtxt
 from bident.model.config import TensorSpec
 from bident.wire.infer import InferResponse
+
+logger = logging.getLogger("bident.http")
 
 EXTENSIONS = (
     "classification",
@@ -208,6 +211,9 @@ def _reply(exchange: Exchange, servable: Servable, answering: Answering, respons
             _reply_in_form(exchange, servable, answering, response)
     except ServeError as error:
         exchange.respond_failure(error)
+    except Exception:
+        logger.exception("an answer of model '%s' could not be written", response.model_name)
+        exchange.respond_error(500, f"the answer of model '{response.model_name}' could not be written; see the log")
 
 
 def _reply_in_form(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnx_models as build
 import pytest
+import skl2onnx
+import sklearn.datasets
 from numpy.typing import NDArray
 from onnx import TensorProto
 
@@ -18,15 +20,12 @@ from bident.backends.onnx import OnnxBackend
 from bident.backends.onnx.zipmap import without_zipmap
 from bident.errors import ConfigError
 
-sklearn_datasets = pytest.importorskip("sklearn.datasets")
-skl2onnx = pytest.importorskip("skl2onnx")
-
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 
 @pytest.fixture(scope="module")
 def iris() -> tuple[NDArray[Any], NDArray[Any]]:
-    features, classes = sklearn_datasets.load_iris(return_X_y=True)
+    features, classes = sklearn.datasets.load_iris(return_X_y=True)
     return features.astype(np.float32), classes
 
 
@@ -201,8 +200,8 @@ def test_lightgbm_style_label_batches(tmp_path: Path) -> None:
 
 
 def test_lightgbm_itself(tmp_path: Path, iris: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    lightgbm = pytest.importorskip("lightgbm")
-    onnxmltools = pytest.importorskip("onnxmltools")
+    import lightgbm
+    import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
     classifier = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(iris[0], NAMES[iris[1]])
