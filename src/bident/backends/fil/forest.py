@@ -173,7 +173,8 @@ def _cover(model: TreeliteModel, offsets: NDArray[np.int64]) -> NDArray[np.float
     for name in ("data_count", "sum_hess"):
         present = [model.tree(index, f"{name}_present") for index in range(len(offsets) - 1)]
         if present and all(len(flags) and bool(flags.all()) for flags in present):
-            return _field(model, name, offsets, np.float64)
+            cover = _field(model, name, offsets, np.float64)
+            return cover if (cover[offsets[:-1]] > 0).all() else None
     return None
 
 

@@ -153,6 +153,24 @@ class TestOldSchemas:
         content["version"] = [1, 2, 0]
         self.check(tmp_path, content)
 
+    def test_2_1_leaf_vectors_among_the_weights_of_all_nodes(self, tmp_path):
+        model = booster("multi:softprob", "classes", multi_strategy="multi_output_tree")
+        content = document(model)
+        for tree in trees(content):
+            weights = np.array(tree["base_weights"]).reshape(-1, 3)
+            leaf = np.array(tree["left_children"]) < 0
+            weights[leaf] = np.array(tree.pop("leaf_weights")).reshape(-1, 3)
+            tree["base_weights"] = weights.reshape(-1).tolist()
+            tree["right_children"] = np.where(leaf, -1, tree["right_children"]).tolist()
+            tree["split_conditions"] = np.where(leaf, np.nan, tree["split_conditions"]).tolist()
+            del tree["loss_changes"], tree["sum_hessian"]
+        inputs = rows(200)
+        files = model_folder(tmp_path, content)
+        got = answer(load(files, config(PROBABILITIES, output=(3,))), inputs)
+        np.testing.assert_allclose(got, model.inplace_predict(inputs), atol=1e-5)
+        with pytest.raises(ConfigError, match="Model does not have node statistics"):
+            load(files, config(PROBABILITIES, output=(3,), contributions=21))
+
     def test_memory_snapshot_with_a_model_in_it(self, tmp_path):
         self.check(tmp_path, {"Config": {"learner": {}}, "Model": document(booster())})
 
