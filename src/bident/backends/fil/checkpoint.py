@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.backends.fil.structure import check_trees
+from bident.backends.fil.structure import walk_trees
 from bident.errors import ConfigError
 
 _MAJOR = 4
@@ -73,7 +73,7 @@ def _check_tree(walk: _Walk, index: int, element: str, leaf_width: int, features
     if any(len(array) not in (0, nodes) for array in statistics):
         raise ConfigError(f"is damaged: tree {index} has statistics for other nodes than its own")
     _, left, right, feature, *_ = per_node
-    check_trees(np.array([0, nodes]), left, right, feature, features)
+    walk_trees(np.array([0, nodes]), left, right, feature, features)
     vectors, is_leaf = leaf_end - leaf_begin, left < 0
     if not (
         _inside(leaf_begin, leaf_end, len(leaf_values))

@@ -136,8 +136,8 @@ def _paths(forest: Forest, root: int) -> list[tuple[int, list[tuple[int, float, 
             continue
         feature = int(forest.feature[node])
         share, conditions = path.get(feature, (1.0, []))
-        for child, is_left in ((forest.left[node], True), (forest.right[node], False)):
-            below = root + int(child)
+        left = root + int(forest.left[node])
+        for below, is_left in ((left, True), (left + 1, False)):
             passed = float(cover[below] / cover[node]) if cover[node] else 0.0
             waiting.append((below, path | {feature: (share * passed, [*conditions, (node, is_left)])}))
     return found

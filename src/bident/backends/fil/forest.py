@@ -1,10 +1,10 @@
 """The trees of a model as plain numpy arrays, checked, whatever library wrote them.
 
-Every node of every tree lies in one flat array; tree ``t`` owns the nodes ``offsets[t]:offsets[t + 1]``
-and its root is the first of them. A row goes left where ``row[feature] < threshold`` in float32, and
-where the feature is NaN it goes the node's default way. Libraries differ (LightGBM compares ``<=`` in
-float64); :func:`read_forest` turns each comparison into this one *exactly*: for every float32 value
-of the feature the answer is the original's.
+Every node of every tree lies in one flat array. Tree ``t`` owns the nodes ``offsets[t]:offsets[t + 1]``:
+its root is the first of them, children are numbered from there, and a right child follows its left
+sibling. A row goes left where ``row[feature] < threshold`` in float32, and where the feature is NaN it
+goes the node's default way. Libraries differ (LightGBM compares ``<=`` in float64); :func:`read_forest`
+turns each comparison into this one *exactly*: for every float32 value the answer is the original's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.backends.fil.structure import check_trees
+from bident.backends.fil.structure import walk_trees
 from bident.backends.fil.treelite_library import TreeliteModel
 from bident.errors import ConfigError
 
@@ -49,7 +49,6 @@ class Forest:
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
     left: NDArray[np.int32]
-    right: NDArray[np.int32]
     default_left: NDArray[np.bool_]
     values: NDArray[np.float64]
     tree_class: NDArray[np.int32]
@@ -62,6 +61,11 @@ class Forest:
     def trees(self) -> int:
         """How many trees there are."""
         return len(self.tree_class)
+
+    @property
+    def right(self) -> NDArray[np.int32]:
+        """The right child of each node, [nodes]; -1 for leaves."""
+        return np.where(self.left < 0, -1, self.left + 1).astype(np.int32)
 
     @property
     def leaf(self) -> NDArray[np.bool_]:
@@ -77,21 +81,22 @@ def read_forest(model: TreeliteModel) -> Forest:
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
     left, right = _field(model, "cleft", offsets, np.int32), _field(model, "cright", offsets, np.int32)
     feature = _field(model, "split_index", offsets, np.int32)
-    check_trees(offsets, left, right, feature, model.features)
-    inner = left >= 0
+    order = walk_trees(offsets, left, right, feature, model.features)
     operators = _field(model, "cmp", offsets, np.int8)
+    inner = left >= 0
+    cover = _cover(model, offsets)
+    new_offsets, new_left = _renumbered(order, offsets, left)
     return Forest(
         features=model.features,
         classes=model.classes,
-        offsets=offsets,
-        feature=np.where(inner, feature, 0).astype(np.int32),
-        threshold=_strict_float32(_field(model, "threshold", offsets), operators == _LESS_OR_EQUAL),
-        left=left,
-        right=right,
-        default_left=_field(model, "default_left", offsets, np.bool_),
-        values=_leaf_values(model, offsets, tree_class),
+        offsets=new_offsets,
+        feature=np.where(inner, feature, 0)[order].astype(np.int32),
+        threshold=_strict_float32(_field(model, "threshold", offsets), operators == _LESS_OR_EQUAL)[order],
+        left=new_left,
+        default_left=_field(model, "default_left", offsets, np.bool_)[order],
+        values=_leaf_values(model, offsets, tree_class)[order],
         tree_class=tree_class,
-        cover=_cover(model, offsets),
+        cover=None if cover is None else cover[order],
         base_scores=_base_scores(model),
         postprocess=Postprocess(
             model.header("postprocessor").tobytes().decode("latin-1"),
@@ -100,6 +105,18 @@ def read_forest(model: TreeliteModel) -> Forest:
         ),
         plain=_is_plain(model, offsets, inner, operators),
     )
+
+
+def _renumbered(
+    order: NDArray[np.int64], offsets: NDArray[np.int64], left: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Offsets and left children when the nodes ``order`` are all there are, in that order."""
+    tree = np.searchsorted(offsets, order, side="right") - 1
+    new_offsets = np.concatenate([[0], np.cumsum(np.bincount(tree, minlength=len(offsets) - 1))]).astype(np.int64)
+    place = np.empty(len(left), np.int64)
+    place[order] = np.arange(len(order)) - new_offsets[tree]
+    moved = left[order]
+    return new_offsets, np.where(moved < 0, -1, place[moved + offsets[tree]]).astype(np.int32)
 
 
 def _field(model: TreeliteModel, name: str, offsets: NDArray[np.int64], dtype: Any = None) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.backends.fil.structure import check_trees
+from bident.backends.fil.structure import walk_trees
 from bident.errors import ConfigError
 
 _LINE = re.compile(rb"^(\w+)=(.*?)\r?$", re.M)
@@ -104,7 +104,7 @@ class _Tree:
         # The file numbers leaves -1, -2...; here they follow the splits.
         ends = np.full(leaves, -1)
         left, right = (np.concatenate([np.where(way < 0, leaves - 2 - way, way), ends]) for way in (left, right))
-        check_trees(np.array([0, 2 * leaves - 1]), left, right, np.concatenate([self.split, ends]), features)
+        walk_trees(np.array([0, 2 * leaves - 1]), left, right, np.concatenate([self.split, ends]), features)
         self._check_categories(thresholds)
 
     def _check_categories(self, thresholds: NDArray[np.float64]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bident.backends.fil.forest import Forest
 from bident.backends.fil.xgboost_document import dump_json
@@ -58,9 +57,10 @@ def xgboost_trees(forest: Forest) -> bytes:
 
 
 def _tree(forest: Forest, index: int) -> dict[str, Any]:
-    nodes, left = _siblings_together(forest, index)
+    # XGBoost's predictor never reads the right child: it must follow its sibling, as it does in a Forest.
+    nodes = slice(forest.offsets[index], forest.offsets[index + 1])
+    left, right = forest.left[nodes], forest.right[nodes]
     inner = np.flatnonzero(left >= 0)
-    right = np.where(left >= 0, left + 1, -1).astype(np.int32)
     parents = np.full(len(left), _ROOT, np.int32)
     parents[left[inner]] = parents[right[inner]] = inner
     zeros = np.zeros(len(left), np.float32)
@@ -90,22 +90,3 @@ def _tree(forest: Forest, index: int) -> dict[str, Any]:
         "loss_changes": zeros,
         "sum_hessian": zeros,
     }
-
-
-def _siblings_together(forest: Forest, index: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The tree's nodes in an order where each right child follows the left one, and the new left children.
-
-    XGBoost's predictor takes that for granted: it never reads the right child. LightGBM's trees are
-    in another order.
-    """
-    start, end = forest.offsets[index], forest.offsets[index + 1]
-    left, right = forest.left[start:end], forest.right[start:end]
-    lefts, rights = left.tolist(), right.tolist()
-    order = [0]
-    for node in order:
-        if lefts[node] >= 0:
-            order += (lefts[node], rights[node])
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order))
-    moved = left[order]
-    return start + np.array(order), np.where(moved < 0, -1, place[moved]).astype(np.int32)

@@ -8,6 +8,7 @@ duplicate keys mean the last one; nested and flat data are the same in row-major
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,13 @@ from bident.wire.datatypes import BYTES, DATATYPES, DataType
 
 LARGE_BODY = 16 * 1024
 """From this many bytes on a body is read by simdjson."""
+
+_MAX_KEYS = 64
+
+_COUNTED_BYTES = 2 * (2**24 - 1)
+"""A shorter body holds no array of more than 2**24 - 1 elements: each takes two bytes at least."""
+
+_Plain = Callable[[Any], Any]
 
 LIST_LIMIT = 1024
 """Up to this many elements a JSON tensor stays a list until its batch is joined."""
@@ -55,8 +63,8 @@ def loads(body: bytes | memoryview) -> dict[str, Any]:
     return document
 
 
-class _DuplicateKeyError(ValueError):
-    """simdjson finds the first of several equal keys; the last one counts."""
+class _UnusualKeysError(ValueError):
+    """simdjson finds a key by going through all of them, and the first of equal ones, where the last one counts."""
 
 
 def _loads_large(body: bytes) -> Any:
@@ -65,16 +73,17 @@ def _loads_large(body: bytes) -> Any:
         root = simdjson.Parser().parse(body)
         if not isinstance(root, simdjson.Object):
             return None
-        return {key: _large_inputs(root[key]) if key == "inputs" else _plain(root[key]) for key in _keys(root)}
+        plain = _plain if len(body) < _COUNTED_BYTES else _plain_uncounted
+        return {key: _large_inputs(root[key], plain) if key == "inputs" else plain(root[key]) for key in _keys(root)}
     except (ValueError, RuntimeError):
-        # Equal keys, or what simdjson alone refuses, such as integers of more than 64 bits: orjson decides.
+        # Unusual keys, or what simdjson alone refuses, such as integers of more than 64 bits: orjson decides.
         return orjson.loads(body)
 
 
 def _keys(item: Any) -> list[str]:
     keys = list(item.keys())
-    if len(set(keys)) < len(keys):
-        raise _DuplicateKeyError
+    if len(keys) > _MAX_KEYS or len(set(keys)) < len(keys):
+        raise _UnusualKeysError
     return keys
 
 
@@ -84,33 +93,43 @@ def _plain(value: Any) -> Any:
     return value.as_dict() if isinstance(value, simdjson.Object) else value
 
 
-def _large_inputs(inputs: Any) -> Any:
-    return [_large_input(item) for item in inputs] if isinstance(inputs, simdjson.Array) else _plain(inputs)
+def _plain_uncounted(value: Any) -> Any:
+    """What :func:`_plain` gives, for values that may hold arrays of any length.
+
+    simdjson counts the elements of an array up to 2**24 - 1 only, and pysimdjson's ``as_list`` writes
+    those beyond that number past the end of its list.
+    """
+    return orjson.loads(value.mini) if isinstance(value, simdjson.Array | simdjson.Object) else value
 
 
-def _large_input(item: Any) -> Any:
+def _large_inputs(inputs: Any, plain: _Plain) -> Any:
+    return [_large_input(item, plain) for item in inputs] if isinstance(inputs, simdjson.Array) else plain(inputs)
+
+
+def _large_input(item: Any, plain: _Plain) -> Any:
     """An input object with its number array as numpy values. ``items()`` would make Python lists of everything."""
     if not isinstance(item, simdjson.Object):
-        return _plain(item)
+        return plain(item)
     keys = _keys(item)
-    members = {key: _plain(item[key]) for key in keys if key != "data"}
+    members = {key: plain(item[key]) for key in keys if key != "data"}
     if "data" in keys:
         data, word = item["data"], members.get("datatype")
         datatype = DATATYPES.get(word) if isinstance(word, str) else None
-        members["data"] = _numbers(data, datatype) if isinstance(data, simdjson.Array) and datatype else _plain(data)
+        is_tensor = isinstance(data, simdjson.Array) and datatype is not None
+        members["data"] = _numbers(data, datatype, plain) if is_tensor else plain(data)
     return members
 
 
-def _numbers(data: Any, datatype: DataType) -> Any:
+def _numbers(data: Any, datatype: Any, plain: _Plain) -> Any:
     """The array's numbers as 64-bit numpy values; a list where they are not all of the right kind."""
     if datatype.name in ("BOOL", "BYTES"):
-        return data.as_list()
+        return plain(data)
     whole = "u" if datatype.name == "UINT64" else "i"
     kind = "d" if _ALLOWED[datatype.name] is _NUMBER else whole
     try:
         return np.frombuffer(data.as_buffer(of_type=kind), _WIDE[kind])
     except (TypeError, ValueError):
-        return data.as_list()  # the ordinary path finds the culprit and names it
+        return plain(data)  # the ordinary path finds the culprit and names it
 
 
 def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: int, data: Any) -> Any:

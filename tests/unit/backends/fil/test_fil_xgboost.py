@@ -171,6 +171,15 @@ class TestOldSchemas:
         with pytest.raises(ConfigError, match="Model does not have node statistics"):
             load(files, config(PROBABILITIES, output=(3,), contributions=21))
 
+    def test_1_7_nodes_that_pruning_left_behind(self, tmp_path):
+        content = document(booster())
+        for tree in trees(content):
+            count = len(tree["left_children"])
+            for field in [field for field in tree if isinstance(tree[field], list) and len(tree[field]) == count]:
+                tree[field] += [-1, -1] if field.endswith("children") else [0, 0]
+            tree["tree_param"] |= {"num_nodes": str(count + 2), "num_deleted": "2"}
+        self.check(tmp_path, content)
+
     def test_memory_snapshot_with_a_model_in_it(self, tmp_path):
         self.check(tmp_path, {"Config": {"learner": {}}, "Model": document(booster())})
 

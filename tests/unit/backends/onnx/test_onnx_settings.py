@@ -116,7 +116,8 @@ def test_arena_shrinkage_is_asked_of_each_run(files: ModelFiles) -> None:
     key = "memory.enable_memory_arena_shrinkage"
     text = parameter(key, "cpu:0")
     assert run_options(settings_of(files, text)).get_run_config_entry(key) == "cpu:0"
-    assert run_options(settings_of(files)) is None
+    with pytest.raises(RuntimeError, match=key):
+        run_options(settings_of(files)).get_run_config_entry(key)
     instance = build.load(files, build.config(build.x_to_y() + text))
     assert instance.execute({"x": np.ones((1, 3), np.float32)})["y"].tolist() == [[2.0, 2.0, 2.0]]
 

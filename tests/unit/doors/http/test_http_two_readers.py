@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from http_line import Answer, post
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bident.doors.http.v2_json import LARGE_BODY
+from bident.doors.http.v2_json import LARGE_BODY, loads
 
 WORDS = ["FP32", "FP64", "INT8", "INT64", "UINT64", "BOOL", "BYTES", "FP16"]
 
@@ -158,3 +159,20 @@ def test_deep_nesting_is_survived(door: Any, place: str, depth: int, large: bool
     answer = ask(door, "INT64", text, large=large)
     assert answer.status == (200 if place == "unknown" and depth < 1000 else 400)
     assert answer.body.startswith(b'{"error":"') is (answer.status == 400)
+
+
+def test_arrays_longer_than_simdjson_counts() -> None:
+    """pysimdjson's as_list writes what lies beyond 2**24 - 1 elements past the end of its list."""
+    count = 2**24 + 10
+    document = loads(b'{"other":[' + b"0," * (count - 1) + b"0]}")
+    assert len(document["other"]) == count
+
+
+@pytest.mark.parametrize("place", ["top", "input"])
+def test_many_keys_take_no_longer_than_many_bytes(place: str) -> None:
+    keys = ",".join(f'"k{number}":{number}' for number in range(200_000))
+    body = f"{{{keys}}}" if place == "top" else f'{{"inputs":[{{{keys}}}]}}'
+    start = time.perf_counter()
+    document = loads(body.encode())
+    assert time.perf_counter() - start < 2
+    assert len(document if place == "top" else document["inputs"][0]) == 200_000
