@@ -16,74 +16,45 @@ from bident.observe.metrics import CONTENT_TYPE, Family, render
 _US = 1000
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
+
+def _counter(name: str, meaning: str) -> Family:
+    return Family(f"nv_inference_{name}", "counter", meaning)
+
+
 _COUNTERS: tuple[tuple[Family, Callable[[ModelStats], int]], ...] = (
+    (_counter("count", "Rows that the model has computed"), lambda stats: stats.inferences),
+    (_counter("exec_count", "Times the model has run, whatever the batch"), lambda stats: stats.executions),
     (
-        Family("nv_inference_count", "counter", "Number of inferences performed (does not include cached requests)"),
-        lambda stats: stats.inferences,
-    ),
-    (
-        Family(
-            "nv_inference_exec_count",
-            "counter",
-            "Number of model executions performed (does not include cached requests)",
-        ),
-        lambda stats: stats.executions,
-    ),
-    (
-        Family(
-            "nv_inference_request_duration_us",
-            "counter",
-            "Cumulative inference request duration in microseconds (includes cached requests)",
-        ),
+        _counter("request_duration_us", "Microseconds from receiving a request to its answer, summed over requests"),
         lambda stats: stats.success.ns // _US,
     ),
     (
-        Family(
-            "nv_inference_queue_duration_us",
-            "counter",
-            "Cumulative inference queuing duration in microseconds (includes cached requests)",
-        ),
+        _counter("queue_duration_us", "Microseconds requests waited for an instance, summed over requests"),
         lambda stats: stats.queue.ns // _US,
     ),
     (
-        Family(
-            "nv_inference_compute_input_duration_us",
-            "counter",
-            "Cumulative compute input duration in microseconds (does not include cached requests)",
-        ),
+        _counter("compute_input_duration_us", "Microseconds spent on joining inputs, counted for each request"),
         lambda stats: stats.compute_input.ns // _US,
     ),
     (
-        Family(
-            "nv_inference_compute_infer_duration_us",
-            "counter",
-            "Cumulative compute inference duration in microseconds (does not include cached requests)",
-        ),
+        _counter("compute_infer_duration_us", "Microseconds spent in the model, counted for each request"),
         lambda stats: stats.compute_infer.ns // _US,
     ),
     (
-        Family(
-            "nv_inference_compute_output_duration_us",
-            "counter",
-            "Cumulative inference compute output duration in microseconds (does not include cached requests)",
-        ),
+        _counter("compute_output_duration_us", "Microseconds spent on answers, counted for each request"),
         lambda stats: stats.compute_output.ns // _US,
     ),
 )
 
-_SUCCESS = Family("nv_inference_request_success", "counter", "Number of successful inference requests, all batch sizes")
-_FAILURE = Family("nv_inference_request_failure", "counter", "Number of failed inference requests, all batch sizes")
-_PENDING = Family(
-    "nv_inference_pending_request_count",
-    "gauge",
-    "Instantaneous number of pending requests awaiting execution per-model.",
-)
-_LOAD = Family("nv_model_load_duration_secs", "gauge", "Model load time in seconds")
-_PINNED_TOTAL = Family("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size, in bytes")
-_PINNED_USED = Family("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size, in bytes")
-_CPU = Family("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]")
-_CPU_TOTAL = Family("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes")
-_CPU_USED = Family("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes")
+_SUCCESS = _counter("request_success", "Requests that were answered with a result")
+_FAILURE = _counter("request_failure", "Requests that got no result, by reason")
+_PENDING = Family("nv_inference_pending_request_count", "gauge", "Requests accepted and not yet running")
+_LOAD = Family("nv_model_load_duration_secs", "gauge", "Seconds the last load of the model took")
+_PINNED_TOTAL = Family("nv_pinned_memory_pool_total_bytes", "gauge", "Always 0: there is no GPU to pin memory for")
+_PINNED_USED = Family("nv_pinned_memory_pool_used_bytes", "gauge", "Always 0: there is no GPU to pin memory for")
+_CPU = Family("nv_cpu_utilization", "gauge", "Share of all cores that was busy since the last look, 0 to 1")
+_CPU_TOTAL = Family("nv_cpu_memory_total_bytes", "gauge", "Bytes of memory this machine has")
+_CPU_USED = Family("nv_cpu_memory_used_bytes", "gauge", "Bytes of memory in use on this machine")
 
 FAMILIES = (
     _SUCCESS,

@@ -13,9 +13,8 @@ from bident.model.config import ModelConfig, TensorSpec
 from bident.wire.infer import InferInput, InferRequest
 
 _BATCH_NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
-    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
-    "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+    "NOTE: Setting a non-zero max_batch_size puts the number of rows in front of every shape: one row of [4] is [1,4]. "
+    "With max_batch_size 0 in config.pbtxt, shapes are as declared."
 )
 
 

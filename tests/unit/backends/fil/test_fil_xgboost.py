@@ -176,7 +176,7 @@ class TestOldSchemas:
         for tree in trees(content):
             count = len(tree["left_children"])
             for field in [field for field in tree if isinstance(tree[field], list) and len(tree[field]) == count]:
-                tree[field] += [-1, -1] if field.endswith("children") else [0, 0]
+                tree[field] += [-1, -1] if field.endswith("children") else [type(tree[field][0])(0)] * 2
             tree["tree_param"] |= {"num_nodes": str(count + 2), "num_deleted": "2"}
         self.check(tmp_path, content)
 
