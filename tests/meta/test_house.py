@@ -8,6 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "bident"
 FORBIDDEN = ("util", "helper", "common", "misc", "manager", "handler", "processor", "wrapper")
+FIXED_BY_TRITON = ("triton_python_backend_utils",)
 MAX_LINES = 400
 
 
@@ -21,7 +22,11 @@ def test_files_stay_readable() -> None:
 
 
 def test_names_say_what_is_inside() -> None:
-    named = [path for path in SOURCE.rglob("*.py") if any(word in path.stem for word in FORBIDDEN)]
+    named = [
+        path
+        for path in SOURCE.rglob("*.py")
+        if path.stem not in FIXED_BY_TRITON and any(word in path.stem for word in FORBIDDEN)
+    ]
     assert not named
 
 

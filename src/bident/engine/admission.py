@@ -13,7 +13,7 @@ from bident.model.config import ModelConfig, TensorSpec
 from bident.wire.infer import InferInput, InferRequest
 
 _BATCH_NOTE = (
-    "NOTE: Setting a non-zero max_batch_size puts the number of rows in front of every shape: one row of [4] is [1,4]. "
+    "NOTE: Setting a non-zero max_batch_size puts a batch dimension in front of every shape: one row of [4] is [1,4]. "
     "With max_batch_size 0 in config.pbtxt, shapes are as declared."
 )
 

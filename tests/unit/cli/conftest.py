@@ -206,6 +206,8 @@ def bident(
     """Runs one command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
     monkeypatch.delenv("BIDENT_URL", raising=False)
+    # Whatever else runs on this machine, a test meets only the servers that it names.
+    monkeypatch.setattr("bident.cli.target.DEFAULT_URL", "http://127.0.0.1:9")
 
     def run(*words: object) -> Result:
         screen.console.cache_clear()

@@ -30,11 +30,10 @@ _BUDGET = 0.007
 """Seconds of this thread's own that timing one engine at one size may take (it runs three times at least)."""
 
 _MOST_RUNS = 60  # a branch predictor takes dozens of runs to learn a batch
-_HOPELESS = 3.0
-"""An engine that is behind, and that each further row costs this much more, is not tried with more rows."""
+_HOPELESS = 5.0
+"""An engine so many times slower is not tried with more rows."""
 
-_CLOSE = 2.0
-_NOISE = 0.1  # of a measured time
+_CLOSE, _CLEAR = 2.0, 1.3  # times as fast: to be measured again; to take over
 _MOST_ELEMENTS = 2_000_000  # of the rows tried: forests can have a hundred thousand features
 _PROBE_WORK = 100_000  # trees x rows: what treelite computes in a few milliseconds
 
@@ -152,12 +151,17 @@ def _compare(engines: list[Engine], rows: Rows) -> EngineChoice:
             # Once more: what the machine did meanwhile may have hit one of them only.
             seconds = {engine: min(seconds[engine], _time(engine, rows[:size])) for engine in engines}
         if measured:
-            per_row = {engine: seconds[engine] - measured[-1][engine] for engine in engines}
-            best = min(engines, key=seconds.__getitem__)
-            limit = _HOPELESS * max(per_row[best], _NOISE * seconds[best])
-            engines = [engine for engine in engines if engine is best or per_row[engine] < limit]
+            before = measured[-1]
+            engines = [engine for engine in engines if not _is_hopeless(engine, seconds, before)]
         measured.append(seconds)
     return _borders(measured)
+
+
+def _is_hopeless(engine: Engine, seconds: dict[Engine, float], before: dict[Engine, float]) -> bool:
+    """Whether ``engine`` is far behind, and falls back further with each row: not for its overhead alone."""
+    best = min(seconds, key=seconds.__getitem__)
+    gained = max(seconds[best] - before[best], 0.0)
+    return seconds[engine] > _HOPELESS * seconds[best] and seconds[engine] - before[engine] > _HOPELESS * gained
 
 
 def _is_close(seconds: dict[Engine, float]) -> bool:
@@ -165,13 +169,27 @@ def _is_close(seconds: dict[Engine, float]) -> bool:
     return bool(others) and others[0] < _CLOSE * first
 
 
+def _winners(measured: list[dict[Engine, float]]) -> list[Engine]:
+    """The engine for each of the sizes: the fastest, but below the largest size no narrow win makes a change.
+
+    On a busy machine a short measurement can be wrong by a quarter; with many rows the lead is clear.
+    """
+    winners: list[Engine] = []
+    for seconds in measured:
+        fastest = min(seconds, key=seconds.__getitem__)
+        margin = 1.0 if seconds is measured[-1] else _CLEAR
+        holder = winners[-1] if winners else fastest
+        winners.append(holder if seconds.get(holder, np.inf) <= margin * seconds[fastest] else fastest)
+    return winners
+
+
 def _borders(measured: list[dict[Engine, float]]) -> EngineChoice:
     """From the seconds that each engine took at each of the sizes."""
-    best = [min(seconds, key=seconds.__getitem__) for seconds in measured]
+    best = _winners(measured)
     chosen, borders = [best[0]], []
     for place, (before, after) in enumerate(pairwise(best)):
         if after is not before:
-            behind = measured[place][after] - measured[place][before]
+            behind = max(measured[place][after] - measured[place][before], 0.0)
             ahead = measured[place + 1].get(before, np.inf) - measured[place + 1][after]
             share = behind / (behind + ahead) if np.isfinite(ahead) and behind + ahead > 0 else 0.0
             chosen.append(after)

@@ -264,9 +264,11 @@ class HttpConnection(asyncio.Protocol):
             self._server.call_later(_PROBE_SECONDS, self._abort_if_gone)
 
     def _abort_if_gone(self) -> None:
-        sock = self._transport.get_extra_info("socket")
-        if not self._transport.is_closing() and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._transport.abort()
+        transport = self._transport
+        if transport.is_closing():
+            return
+        if transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            transport.abort()
 
     def _stop_reading(self) -> None:
         self._reader.stop()

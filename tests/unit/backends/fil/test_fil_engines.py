@@ -175,6 +175,23 @@ class TestChoice:
         # small: 5 + (N - 16) * 295 / 240; large: 50 + (N - 16) * 50 / 240; equal at N = 60.08.
         assert choice.borders == (61,)
 
+    def test_a_narrow_win_changes_nothing_until_the_largest_size(self, model):
+        treelite, small, large = engines(model, ANSWERS[0])
+        measured = [
+            {treelite: 9e-6, small: 1e-6, large: 50e-6},
+            {treelite: 90e-6, small: 5e-6, large: 50e-6},
+            {small: 120e-6, large: 100e-6},
+            {small: 900e-6, large: 800e-6},
+        ]
+        choice = choosing._borders(measured)
+        assert (choice.engines, choice.borders) == ((small, large), (257,))
+
+    def test_an_engine_that_is_slow_everywhere_is_never_chosen(self, model):
+        treelite, small, large = engines(model, ANSWERS[0])
+        measured = [{treelite: 9e-6 * size, small: 1e-6 * size, large: 2e-6 * size} for size in (1, 16, 256, 2048)]
+        choice = choosing._borders(measured)
+        assert (choice.engines, choice.borders) == ((small,), ())
+
     def test_what_cannot_be_computed_is_refused(self, model, monkeypatch):
         def refuse(*_: object) -> None:
             raise ServeError(Code.INTERNAL, "no")
