@@ -10,6 +10,8 @@ from pathlib import Path
 from bident.errors import SettingsError
 from bident.settings import TABLE, Setting, parse_tensor_args
 
+DEFAULTS = {"model_repository": "model_repository"}
+"""What 'bident up' and 'bident serve' take for granted; 'bident serve tensor' is as strict as tritonserver."""
 _SERVERS = ("tensor", "text")
 _HINT = "try 'bident serve --help' for every flag"
 
@@ -17,7 +19,8 @@ _USAGE = """\
 Usage: bident serve [tensor] [flags]
 
   bident serve tensor   the tensor server alone: KServe v2 as Triton speaks it
-  bident serve          all there is; today that is the tensor server, the text engine comes later
+  bident serve          all there is; today that is the tensor server, the text engine comes later.
+                        Its model repository is ./model_repository unless a flag says otherwise
 
 Flags are tritonserver's: --x=y or --x y. Each is also an environment variable (BIDENT_HTTP_PORT;
 ';' between repeated values) and a key of the [tensor] table in bident.toml (http-port).
@@ -36,7 +39,7 @@ def serve(argv: Sequence[str]) -> int:
     if which == "text":
         return _refuse("there is no text server yet; 'bident serve tensor' runs the tensor server")
     try:
-        settings = parse_tensor_args(words, os.environ, config_file())
+        settings = parse_tensor_args(words, os.environ, config_file(), {} if which else DEFAULTS)
     except SettingsError as error:
         return _refuse(f"{error.message}\n{_HINT}")
     if not settings.model_repository:
@@ -66,7 +69,9 @@ def show_help() -> None:
         print(f"        {row.help}{_default(row)}")
         if row.replacement:
             print(f"        Deprecated: use {row.replacement}.")
-        if row.effect:
+        if row.refused:
+            print(f"        Refused when set: {row.effect.removeprefix('refused: ')}.")
+        elif row.effect:
             print(f"        No effect{row.effect.removeprefix('none')}.")
 
 

@@ -25,7 +25,8 @@ _GRPC = "none yet: the gRPC door is not built"
 _SAGEMAKER = "none yet: there is no SageMaker door"
 _VERTEX = "none yet: there is no Vertex AI door"
 _FORWARDING = "none yet: headers are not forwarded to models"
-_RESTRICTING = "none yet: APIs cannot be restricted"
+_RESTRICTING = "refused: restricting APIs is not built yet"
+_TLS = "refused: TLS is not built yet"
 _INT_MAX = 2**31 - 1
 
 
@@ -85,9 +86,9 @@ class Grpc:
     grpc_max_response_pool_size: int = setting(
         COUNT, _INT_MAX, "Response objects kept for reuse.", effect="none: Python's allocator does that"
     )
-    grpc_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.", effect=_GRPC)
+    grpc_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.", effect=_TLS)
     grpc_use_ssl_mutual: bool = setting(
-        BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.", effect=_GRPC
+        BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.", effect=_TLS
     )
     grpc_server_cert: str = setting(TEXT, "", "PEM file of the server's certificate.", effect=_GRPC)
     grpc_server_key: str = setting(TEXT, "", "PEM file of the server's key.", effect=_GRPC)
@@ -116,7 +117,7 @@ class Grpc:
         COUNT, 0, "Milliseconds its calls may go on after that; 0 is no limit.", effect=_GRPC
     )
     grpc_restricted_protocol: tuple[RestrictedApi, ...] = setting(
-        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata.", effect=_GRPC
+        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata.", effect=_RESTRICTING
     )
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bident.errors import SettingsError
@@ -21,6 +22,7 @@ from bident.settings.tensor import TABLE, TensorSettings
 _BY_FLAG: dict[str, Setting] = {flag: row for row in TABLE for flag in (row.flag, *row.aliases)}
 _BY_KEY: dict[str, Setting] = {flag.removeprefix("--"): row for flag, row in _BY_FLAG.items()}
 _BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
+_NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _SEPARATOR = ";"
 """Between the values of one environment variable: neither paths nor ``name,key=value`` hold it."""
 
@@ -34,11 +36,15 @@ class _Given:
 
 
 def parse_tensor_args(
-    argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None = None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    config_file: Path | None = None,
+    defaults: Mapping[str, str] = _NO_DEFAULTS,
 ) -> TensorSettings:
     """The settings that ``argv``, ``environ`` and a TOML file together give.
 
     ``config_file`` is read when neither a flag nor the environment names another; it must exist.
+    ``defaults``: texts by setting's name that a command prefers to the table's own defaults.
     Raises SettingsError that names the flag, variable or key, what it got and what it takes.
     """
     given = _from_environment(environ) | _from_flags(argv)
@@ -46,7 +52,8 @@ def parse_tensor_args(
     if named is not None:
         given = _from_file(Path(named)) | given
     values = {name: _value(_BY_NAME[name], entry) for name, entry in given.items()}
-    return settle(TensorSettings(**values), frozenset(values))
+    preferred = {name: _value(_BY_NAME[name], _Given(name, [text])) for name, text in defaults.items()}
+    return settle(TensorSettings(**(preferred | values)), frozenset(values))
 
 
 def _value(row: Setting, given: _Given) -> Any:

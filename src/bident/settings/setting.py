@@ -31,7 +31,9 @@ class Setting:
 
     ``effect`` is empty for a setting that does what it says; otherwise it says why it is accepted
     without doing anything (``none yet: ...`` for what is to come, ``none: ...`` for what has no
-    meaning here). ``replacement`` names what a deprecated flag stands for.
+    meaning here), or why the server does not start with it (``refused: ...``): a protection that
+    somebody asked for is never silently absent. ``replacement`` names what a deprecated flag
+    stands for.
     """
 
     kind: Kind
@@ -54,6 +56,11 @@ class Setting:
     def environment(self) -> str:
         """Its environment variable."""
         return "BIDENT_" + self.key.upper().replace("-", "_")
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server does not start with any value but the default."""
+        return self.effect.startswith("refused: ")
 
     @property
     def repeatable(self) -> bool:

@@ -17,19 +17,32 @@ def settle(settings: TensorSettings, given: frozenset[str]) -> TensorSettings:
 
     Raises SettingsError where two settings contradict each other.
     """
+    _check_refused(settings)
     _check_load_model(settings)
     _check_cache(given)
     changes: dict[str, Any] = {
         "metrics_address": settings.metrics_address or settings.http_address,
         "disable_auto_complete_config": settings.disable_auto_complete_config or settings.strict_model_config,
         "trace_config": settings.trace_config + tuple(_old_trace_flags(settings, given)),
-        "notices": tuple(_notice(row) for row in TABLE if row.name in given and (row.effect or row.replacement)),
+        "notices": tuple(_notice(row) for row in TABLE if row.name in given and _has_notice(row)),
     }
     if settings.response_cache_byte_size:
         changes["cache_config"] = {"local": {"size": str(settings.response_cache_byte_size)}}
     settled = replace(settings, **changes)
     _check_ports(settled)
     return settled
+
+
+def _check_refused(settings: TensorSettings) -> None:
+    """Protections that are not there yet: to serve without them would be to fail open."""
+    refused = [row for row in TABLE if row.refused and getattr(settings, row.name) != row.default]
+    if refused:
+        raise SettingsError(
+            "\n".join(
+                f"{row.flag}: {row.effect.removeprefix('refused: ')}; Bident does not start rather than ignore it"
+                for row in refused
+            )
+        )
 
 
 def _check_load_model(settings: TensorSettings) -> None:
@@ -82,6 +95,10 @@ def _old_trace_flags(settings: TensorSettings, given: frozenset[str]) -> Iterato
         yield Named("", "count", str(settings.trace_count))
     if "trace_log_frequency" in given:
         yield Named("triton", "log-frequency", str(settings.trace_log_frequency))
+
+
+def _has_notice(row: Setting) -> bool:
+    return bool(row.replacement or (row.effect and not row.refused))
 
 
 def _notice(row: Setting) -> str:
