@@ -139,8 +139,12 @@ class TensorServer:
         if self._signalled.is_set():
             return await self._stop(engine)
         if failures and self._settings.exit_on_error:
-            logger.error("failed to load all models: %s", ", ".join(sorted(failures)))
-            logger.error("start with --exit-on-error=false to serve the others")
+            for name, error in sorted(failures.items()):
+                logger.error("'%s' failed to load: %s", name, error.message)
+            logger.error(
+                "failed to load all models: %d of them failed, named above; --exit-on-error=false serves the others",
+                len(failures),
+            )
             await self._stop(engine)
             return 1
         gc.collect()
@@ -188,6 +192,8 @@ class TensorServer:
             self._servers.append(server)
             address, port = bound.getsockname()[:2]
             logger.info("Started %s at %s:%d", service, address, port)
+        if settings.allow_grpc:
+            logger.info("gRPC is not served yet: nothing listens on port %d", settings.grpc_port)
 
     async def _load(self, engine: Engine) -> dict[str, ServeError]:
         settings = self._settings

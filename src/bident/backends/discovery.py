@@ -10,6 +10,9 @@ from bident.errors import ConfigError
 
 GROUP = "bident.backends"
 
+_UNBUILT = ("python", "pytorch", "openvino", "tensorrt", "tensorflow", "dali", "vllm")
+"""Backends of Triton that do not exist here: no typing mistake, so no near miss is looked for."""
+
 
 class Backends:
     """The backends that are installed; each is imported and built on first use."""
@@ -33,6 +36,11 @@ class Backends:
             return self._built[name]
         point = self._points.get(name)
         if point is None:
+            if name in _UNBUILT:
+                raise ConfigError(
+                    f"unable to find backend library for backend '{name}': Triton has it, this version of Bident does "
+                    f"not (installed: {', '.join(self.names())})"
+                )
             near = difflib.get_close_matches(name, self._points, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(

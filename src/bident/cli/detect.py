@@ -59,6 +59,12 @@ def detect(path: Path) -> ModelFile:
             return kind
     if _is_onnx(path):
         return _ONNX
+    if _looks_like_onnx(path, head):
+        from bident.backends.onnx.modelfile import diagnose
+
+        problem = diagnose(path)
+        if problem:
+            raise invalid_arg(f"{path}: {problem}")
     raise _unknown(path)
 
 
@@ -151,10 +157,17 @@ def _is_onnx(path: Path) -> bool:
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        # Told the format: without it, the file's suffix would choose a parser for JSON or text.
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
     except (DecodeError, ValueError, OSError):
         return False
     return bool(model.ir_version and model.graph.node)
+
+
+def _looks_like_onnx(path: Path, head: bytes) -> bool:
+    """Whether a file that is no whole ONNX model was to be one: it starts so, or is called so and is not text."""
+    starts_so = re.match(rb"\x08[\x01-\x20][\x12\x1a\x22\x28\x32\x3a\x42\x72]", head) is not None
+    return starts_so or (path.suffix.lower() == ".onnx" and b"\0" in head)
 
 
 def _unknown(path: Path) -> ServeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ _COMMENTS = {
     'instead of classes, add predict_proba "true" and set the output\'s dims to their number.',
     "default_model_filename": "The model file in the version folder.",
 }
+_ONNX_ROWS = 64
+"""The most rows of an ONNX model whose batch dimension is free. What Triton would take, 4, is soon in the way."""
+_COMMENTS_ONNX = {
+    "max_batch_size": "The most rows that run together, and of one request. The model file leaves its batch dimension\n"
+    f"free, so this is a choice: {_ONNX_ROWS} suits most models; Triton's default would be 4. Raise it for small models,\n"
+    "lower it where memory is short. 0 would mean: no batch dimension, one request at a time."
+}
 _MORE = """\
 # More that can be set here:
 #   instance_group [ { count: 2 } ]              two copies of the model
@@ -52,35 +61,53 @@ def check_name(name: str) -> None:
         raise invalid_arg(f"'{name}' cannot be a model name; use letters, digits, '_', '-' and '.'")
 
 
-def write_folder(source: Path, found: ModelFile, repository: Path, name: str) -> ModelConfig:
+def write_folder(source: Path, found: ModelFile, repository: Path, name: str, *, proba: bool = False) -> ModelConfig:
     """Make ``repository/name`` with ``source`` as its version 1; its completed configuration.
 
-    The folder appears whole or not at all. Raises ALREADY_EXISTS, or what the backend finds wrong.
+    ``proba``: a tree classifier that answers probabilities. The folder appears whole or not at all. Raises ALREADY_EXISTS, or what the backend finds wrong.
     """
     folder = repository / name
     if folder.exists():
         raise ServeError(
             Code.ALREADY_EXISTS, f"{folder} exists; choose another --name, or add a version folder to it yourself"
         )
-    with staged(folder) as staging:
+    with _no_empty_repository(repository), staged(folder) as staging:
         target = model_path(staging, found.file_name)
-        shutil.copyfile(source, target)
-        if found.backend == "onnxruntime":
-            _copy_external_data(source, target.parent)
-        config = _complete(ModelFiles(staging, 1), found, name)
+        try:
+            shutil.copyfile(source, target)
+            if found.backend == "onnxruntime":
+                _copy_external_data(source, target.parent)
+            config = _complete(ModelFiles(staging, 1), found, name, proba=proba)
+        except ServeError as error:
+            # The staged copy is gone when this is read; what the user can look at is the file itself.
+            message = error.message.replace(str(target), str(source)).replace(str(staging), str(folder))
+            raise ServeError(error.code, message) from None
         (staging / "config.pbtxt").write_text(commented(config.to_proto(), source.name), encoding="utf-8")
     return config
 
 
-def _complete(files: ModelFiles, found: ModelFile, name: str) -> ModelConfig:
+@contextmanager
+def _no_empty_repository(repository: Path) -> Iterator[None]:
+    """Take the repository away again where it was made for a model that could not be added."""
+    missing = [folder for folder in (repository, *repository.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _complete(files: ModelFiles, found: ModelFile, name: str, *, proba: bool) -> ModelConfig:
     message = pb.ModelConfig(name=name, backend=found.backend)
     _set_parameters(message, dict(found.parameters))
     autofill.fill_backend(message, files.directory, [files.version])
-    backend = Backends().get(found.backend)
+    backend = Backends({"onnxruntime": {"default-max-batch-size": str(_ONNX_ROWS)}}).get(found.backend)
     if found.backend == "fil":
-        classifier = {"is_classifier": "true", "threshold": "0.5"}
-        regressor = {"is_classifier": "false"}
-        _set_parameters(message, classifier if _classifies(backend, files, message) else regressor)
+        _set_parameters(message, _tree_parameters(files, found, proba=proba))
+    elif proba:
+        raise invalid_arg(f"--proba is for tree models, whose answer it chooses; {found.what} models have theirs fixed")
     config = backend.complete(files, ModelConfig.from_proto(message))
     # What the server will make of it, so that a folder it would refuse is never written.
     understood = config.to_proto()
@@ -89,17 +116,21 @@ def _complete(files: ModelFiles, found: ModelFile, name: str) -> ModelConfig:
     return config
 
 
-def _classifies(backend: Backend, files: ModelFiles, message: ModelConfigProto) -> bool:
-    """Whether a tree model is a classifier: only those can be asked for probabilities."""
-    asking = pb.ModelConfig()
-    asking.CopyFrom(message)
-    _set_parameters(asking, {"predict_proba": "true"})
-    try:
-        backend.complete(files, ModelConfig.from_proto(asking))
-    except ConfigError:
-        # What else may be wrong with the model, the completion of the real configuration says.
-        return False
-    return True
+def _tree_parameters(files: ModelFiles, found: ModelFile, *, proba: bool) -> dict[str, str]:
+    """What a tree model's configuration must say about its answer; nothing that would have no effect."""
+    from bident.backends.fil.loading import load_trees
+    from bident.backends.fil.parameters import declared_model_type
+
+    path = files.version_directory / found.file_name
+    model = load_trees(path, declared_model_type(dict(found.parameters)))
+    if proba and not model.is_classifier:
+        raise invalid_arg(f"--proba is for classifiers; {path} is a model of {model.task.name.lower()}")
+    if not model.is_classifier:
+        return {"is_classifier": "false"}
+    if proba:
+        return {"is_classifier": "true", "predict_proba": "true"}
+    binary = model.forest.classes == 1
+    return {"is_classifier": "true", **({"threshold": "0.5"} if binary else {})}
 
 
 def _set_parameters(message: ModelConfigProto, values: dict[str, str]) -> None:
@@ -109,9 +140,11 @@ def _set_parameters(message: ModelConfigProto, values: dict[str, str]) -> None:
 
 def commented(message: ModelConfigProto, origin: str) -> str:
     """``message`` in protobuf's text format, each field with a comment that says what it does."""
+    free = message.backend == "onnxruntime" and message.max_batch_size > 1
+    comments = {**_COMMENTS, **_COMMENTS_ONNX} if free else _COMMENTS
     parts = [f"# Made by 'bident add' from {origin}. Real Triton reads this file unchanged.\n"]
     for descriptor, value in sorted(message.ListFields(), key=_reading_order):
-        parts.append("".join(f"# {line}\n" for line in _COMMENTS.get(descriptor.name, "").splitlines()))
+        parts.append("".join(f"# {line}\n" for line in comments.get(descriptor.name, "").splitlines()))
         parts[-1] += text_format.MessageToString(
             _only(descriptor, value), as_utf8=True, use_short_repeated_primitives=True
         )
@@ -142,7 +175,7 @@ def _copy_external_data(source: Path, version_folder: Path) -> None:
     """Copy the files that hold an ONNX model's large tensors; their names are relative to the model."""
     import onnx
 
-    model = onnx.load(str(source), load_external_data=False)
+    model = onnx.load(str(source), format="protobuf", load_external_data=False)
     names = {
         entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
     }

@@ -178,8 +178,8 @@ class Engine:
         if self._control.name != "explicit":
             raise ServeError(
                 Code.UNAVAILABLE,
-                "explicit model load / unload is not allowed if polling is enabled; "
-                "start the server with --model-control-mode=explicit",
+                "explicit model load / unload is not allowed if polling is enabled, nor in mode none: this server runs "
+                f"in mode {self._control.name}; start it with --model-control-mode=explicit",
             )
 
     def _base(self, name: str) -> Path | None:

@@ -111,9 +111,10 @@ class Loader:
 
 def _refuse_unbuilt(proto: ModelConfigProto) -> None:
     """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
-    for scheduler, words in (("ensemble_scheduling", "ensembles"), ("sequence_batching", "sequence batching")):
-        if proto.HasField(scheduler):
-            raise _unbuilt(proto.name, words)
+    if proto.platform == "ensemble" or proto.HasField("ensemble_scheduling"):
+        raise _unbuilt(proto.name, "ensembles")
+    if proto.HasField("sequence_batching"):
+        raise _unbuilt(proto.name, "sequence batching")
     if any(tensor.allow_ragged_batch for tensor in proto.input):
         raise _unbuilt(proto.name, "ragged batches (allow_ragged_batch)")
     for field in ("batch_input", "batch_output"):

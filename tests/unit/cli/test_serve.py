@@ -44,13 +44,23 @@ def test_the_file_in_the_working_directory_is_read(bident: Bident, started: list
     assert started[0].model_repository == (Path("here"),)
 
 
+def test_all_there_is_serves_the_repository_of_the_working_directory(
+    bident: Bident, started: list[TensorSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bident("serve").code == 7
+    monkeypatch.setenv("BIDENT_MODEL_REPOSITORY", "other")
+    assert bident("serve").code == 7
+    assert [settings.model_repository for settings in started] == [(Path("model_repository"),), (Path("other"),)]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--htp-port=1"], "did you mean '--http-port'?"),
         (["--http-port=x"], 'Bad option: "--http-port"'),
         (["tensor", "stray"], "Unexpected argument: stray"),
-        ([], "--model-repository must be specified"),
+        (["tensor"], "--model-repository must be specified"),
+        (["--grpc-use-ssl=on"], "does not start rather than ignore it"),
         (["text"], "there is no text server yet"),
     ],
 )
@@ -82,4 +92,5 @@ def test_help_lists_every_flag_with_its_default(bident: Bident) -> None:
         assert f"  {row.flag}" in result.out
         assert row.help in result.out
     assert "Default: 8000." in result.out
+    assert "Refused when set: TLS is not built yet." in result.out
     assert "No effect yet: the gRPC door is not built." in result.out

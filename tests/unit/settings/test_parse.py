@@ -51,7 +51,7 @@ def needed(row: Setting) -> list[str]:
     return EXPLICIT if row.name == "load_model" else []
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in TABLE if not row.refused], ids=lambda row: row.name)
 def test_every_setting_from_every_source(row: Setting, tmp_path: Path) -> None:
     text, value = example(row)
     ways = [[row.flag]] if not row.takes_value else [[f"{row.flag}={text}"], [row.flag, text]]
@@ -181,6 +181,15 @@ def test_the_config_file_can_be_named_by_flag_and_by_environment(tmp_path: Path)
     assert parse(BIDENT_CONFIG_FILE=str(path)).http_port == 5
     with pytest.raises(SettingsError, match="cannot read the config file"):
         parse("--config-file=nowhere.toml")
+
+
+def test_a_command_may_prefer_other_defaults() -> None:
+    defaults = {"exit_on_error": "false", "http_thread_count": "9"}
+    assert parse_tensor_args([], {}, None, defaults).exit_on_error is False
+    assert parse_tensor_args([], {"BIDENT_EXIT_ON_ERROR": "true"}, None, defaults).exit_on_error is True
+    assert parse_tensor_args(["--exit-on-error=true"], {}, None, defaults).exit_on_error is True
+    # Nobody asked for it, so nobody is told that it does nothing.
+    assert parse_tensor_args([], {}, None, defaults).notices == ()
 
 
 def test_empty_environment_variables_count_as_unset() -> None:

@@ -50,3 +50,25 @@ def test_settings_without_effect_are_accepted_and_said() -> None:
     assert any(notice.startswith("--grpc-port has no effect yet: ") for notice in settings.notices)
     assert "--cuda-memory-pool-byte-size has no effect: Bident runs on the CPU" in settings.notices
     assert not any("--http-port" in notice for notice in settings.notices)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--http-restricted-api=health:key=secret",
+        "--grpc-restricted-protocol=health:key=secret",
+        "--grpc-use-ssl=true",
+        "--grpc-use-ssl-mutual=true",
+    ],
+)
+def test_a_protection_that_is_not_there_keeps_the_server_from_starting(flag: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(flag)
+    assert caught.value.message.startswith(flag.partition("=")[0])
+    assert "is not built yet; Bident does not start rather than ignore it" in caught.value.message
+
+
+def test_a_protection_that_is_refused_may_be_off_from_every_source() -> None:
+    assert parse("--grpc-use-ssl=false").notices == ()
+    with pytest.raises(SettingsError, match="--grpc-use-ssl:"):
+        parse_tensor_args([], {"BIDENT_GRPC_USE_SSL": "on"})

@@ -95,7 +95,7 @@ def _diagnose_graph(path: Path, size: int) -> str:
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load(path, format="protobuf", load_external_data=False)
     except DecodeError:
         return (
             f"the file's {size} bytes are not a complete ONNX model, it is truncated or damaged: compare its size or "
