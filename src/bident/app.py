@@ -8,13 +8,12 @@ import gc
 import logging
 import math
 import os
-import shutil
 import signal
 import socket
-import tempfile
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bident import __version__
 from bident.backends.discovery import Backends
@@ -27,6 +26,7 @@ from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.errors import ServeError, SettingsError
 from bident.model.repository import Repository
+from bident.model.scratch import ScratchRoot
 from bident.observe import log
 from bident.settings import TensorSettings
 from bident.sockets import Listening, bind_all
@@ -35,6 +35,9 @@ logger = logging.getLogger("bident.server")
 
 _GC_THRESHOLD = 10_000
 """Requests leave no reference cycles, so the collector finds next to nothing and may come rarely."""
+
+_CLOSE_SECONDS = 1.0
+"""Closing the models may take this long even where ``exit_timeout_secs`` is shorter."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -58,17 +61,17 @@ def run_tensor(settings: TensorSettings) -> int:
             logger.warning(notice)
         _check_repositories(settings)
         sockets = bind_all(_wanted_doors(settings))
+        overlays = ScratchRoot.make()
     except (OSError, ServeError) as error:
         logger.error("%s", error)
         return 1
-    overlays = Path(tempfile.mkdtemp(prefix="bident-overlays-"))
-    server = TensorServer(settings, sockets, overlays)
+    server = TensorServer(settings, sockets, overlays.path)
     try:
         code = _run(server.run())
     except SystemExit:  # a second signal
         code = 1
     finally:
-        shutil.rmtree(overlays, ignore_errors=True)
+        overlays.remove()
     if server.has_abandoned_work:
         _leave(code)
     return code
@@ -90,7 +93,7 @@ def _check_repositories(settings: TensorSettings) -> None:
             raise SettingsError(f"--model-repository={path}: it {what}; name the folder that holds the model folders")
 
 
-def _run(main: asyncio.Future[int] | object) -> int:
+def _run(main: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine on the fastest loop this platform has."""
     try:
         import uvloop
@@ -100,7 +103,7 @@ def _run(main: asyncio.Future[int] | object) -> int:
         loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(main)  # type: ignore[arg-type]
+        return loop.run_until_complete(main)
     finally:
         loop.close()
 
@@ -126,6 +129,8 @@ class TensorServer:
         self._signalled = asyncio.Event()
         self._servers: list[HttpServer] = []
         self._clients = Clients()
+        self.has_abandoned_work = False
+        """Whether threads were left inside a model: the process must not wait for them."""
 
     async def run(self) -> int:
         """Start, serve, stop."""
@@ -139,11 +144,10 @@ class TensorServer:
         if self._signalled.is_set():
             return await self._stop(engine)
         if failures and self._settings.exit_on_error:
-            for name, error in sorted(failures.items()):
-                logger.error("'%s' failed to load: %s", name, error.message)
             logger.error(
-                "failed to load all models: %d of them failed, named above; --exit-on-error=false serves the others",
-                len(failures),
+                "failed to load all models: %s did not load, for the reasons above; --exit-on-error=false serves the "
+                "others",
+                ", ".join(sorted(failures)),
             )
             await self._stop(engine)
             return 1
@@ -252,5 +256,10 @@ class TensorServer:
             await asyncio.sleep(0.02)
         for server in self._servers:
             await server.stop()
+        seconds = 0.0 if late else max(_CLOSE_SECONDS, deadline - time.monotonic())
+        unclosed = await engine.lifecycle.retire_all(seconds)
+        if unclosed and not late:
+            logger.error("exit timeout: not closed in time: %s", ", ".join(unclosed))
+            late = True
         self.has_abandoned_work = engine.lifecycle.close() or late
         return 1 if late else 0

@@ -32,9 +32,10 @@ class ServeError(Exception):
     """A failure with a code and a message meant for the person who sent the request."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
+        # File names may hold bytes that are no text; no answer and no log line could be written with them.
+        self.message = message.encode("utf-8", "backslashreplace").decode("utf-8")
+        super().__init__(self.message)
         self.code = code
-        self.message = message
 
 
 class ConfigError(ServeError):

@@ -14,11 +14,14 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
-    from bident.errors import ServeError
+    from bident.errors import ServeError, SettingsError
 
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         sys.exit(_run(words))
+    except SettingsError as error:
+        print(f"bident: {error.message}", file=sys.stderr)
+        sys.exit(1 if words[:1] == ["serve"] else 2)
     except ServeError as error:
         print(f"bident: {error.message}", file=sys.stderr)
     except BrokenPipeError:
@@ -35,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> int:
+    if words == ["version"]:
+        words = ["--version"]
+    elif words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     # A server must start quickly, and needs nothing of what the other commands import.
     if words[:1] == ["serve"]:
         from bident.cli.serve import serve

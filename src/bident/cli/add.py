@@ -11,6 +11,7 @@ import typer
 from bident.cli import screen
 from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Url, connect
+from bident.errors import ServeError
 
 if TYPE_CHECKING:
     from bident.cli.detect import ModelFile
@@ -21,6 +22,9 @@ def add(
     file: Annotated[Path, typer.Argument(help="ONNX, XGBoost, LightGBM or treelite model file.", show_default=False)],
     name: Annotated[str, typer.Option(help="Name of the model; the file's without it.", show_default=False)] = "",
     repo: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Let a tree classifier answer the probabilities of its classes.")
+    ] = False,
     url: Url = None,
 ) -> None:
     """Put a model file into the repository, with a complete configuration that explains itself."""
@@ -29,8 +33,11 @@ def add(
 
     found = detect(file)
     name = name or folder_name(file)
-    check_name(name)
-    config = write_folder(file, found, repo, name)
+    try:
+        check_name(name)
+    except ServeError as error:
+        raise typer.BadParameter(error.message) from None
+    config = write_folder(file, found, repo, name, proba=proba)
     _show(found, config, repo / name)
     _offer_to_load(name, url)
 
@@ -45,19 +52,19 @@ def _show(found: ModelFile, config: ModelConfig, folder: Path) -> None:
 
 
 def _offer_to_load(name: str, url: str | None) -> None:
-    """Say, or do, what makes the new model answer."""
-    client = connect(url)
-    if not client.live():
-        screen.show(f"Next: 'bident up', then 'bident show {name}'.")
-        return
+    """Say, or do, what makes the new model answer. Only this folder's own server is offered it."""
     record = Record.read(Path(STATE_DIR))
-    mode = record.control_mode if record and record.url == client.url else ""
-    if mode == "poll":
+    own = record if record and record.running() else None
+    if url and not (own and connect(url).url == own.url):
+        screen.show(f"Next: let the server at {url} have this folder, then 'bident load {name} --url {url}'.")
+    elif own is None:
+        screen.show(f"Next: 'bident up', then 'bident show {name}'.")
+    elif own.control_mode == "poll":
         screen.show(f"The server will find it by itself; see 'bident ls', then 'bident show {name}'.")
-    elif mode == "none":
-        screen.show("Next: 'bident down' and 'bident up', since the server loads models only at its start.")
-    elif mode == "explicit" and sys.stdin.isatty() and typer.confirm("Load it now?", default=True):
-        client.load(name)
+    elif own.control_mode == "none":
+        screen.show("Next: 'bident restart', since the server loads models only at its start.")
+    elif sys.stdin.isatty() and typer.confirm("Load it now?", default=True):
+        connect(own.url).load(name)
         screen.show(f"Loaded; 'bident show {name}' tells how to ask it.")
     else:
-        screen.show(f"Next: 'bident load {name}' (a server in explicit mode), then 'bident show {name}'.")
+        screen.show(f"Next: 'bident load {name}', then 'bident show {name}'.")

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from bident import __version__
-from bident.cli import add, lifecycle, models, run
+from bident.cli import add, lifecycle, models, run, watch
 from bident.cli.front import FrontPage
 
 app = typer.Typer(
     cls=FrontPage,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -40,8 +40,9 @@ def _options(
 
 app.command(rich_help_panel=_SERVER, context_settings=_PASSED_ON)(lifecycle.up)
 app.command(rich_help_panel=_SERVER)(lifecycle.down)
-app.command(rich_help_panel=_SERVER)(lifecycle.status)
-app.command(rich_help_panel=_SERVER)(lifecycle.logs)
+app.command(rich_help_panel=_SERVER, context_settings=_PASSED_ON)(lifecycle.restart)
+app.command(rich_help_panel=_SERVER)(watch.status)
+app.command(rich_help_panel=_SERVER)(watch.logs)
 
 
 @app.command("serve", rich_help_panel=_SERVER, context_settings=_PASSED_ON, add_help_option=False)

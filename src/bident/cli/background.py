@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import time
 from collections import deque
@@ -11,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from bident.cli import ports, process
-from bident.cli.record import Record, forget, log_file
+from bident.cli.record import Record, forget, log_file, previous_log_file
 from bident.client import Client
 from bident.errors import Code, ServeError, invalid_arg
 from bident.settings import TABLE, TensorSettings
 
 _STEP_SECONDS = 0.05
 _TAIL_LINES = 15
+_ENDS = "; \n"
+"""How Triton ends some messages."""
 _GRACE_SECONDS = 5.0
 """How much longer than it promised a server may take to end."""
 _WAITED_FOR = {row.name: not row.effect for row in TABLE}
@@ -55,12 +59,17 @@ def with_real_ports(settings: TensorSettings) -> TensorSettings:
     return replace(settings, http_port=http, metrics_port=metrics)
 
 
-def start(settings: TensorSettings, flags: Sequence[str], state_dir: Path) -> tuple[Record, Callable[[], bool]]:
-    """Start the server; its record, and a question: does it still run?"""
+def start(
+    settings: TensorSettings, flags: Sequence[str], state_dir: Path, *, added: Sequence[str] = ()
+) -> tuple[Record, Callable[[], bool]]:
+    """Start the server; its record, and a question: does it still run?
+
+    ``flags`` are the user's, ``added`` what this command decided: only the former are noted down.
+    """
     state_dir.mkdir(parents=True, exist_ok=True)
-    log = log_file(state_dir)
-    log.write_bytes(b"")
-    started = process.spawn(serve_command(flags), log)
+    output = _fresh_log(settings, state_dir)
+    started = process.spawn(serve_command([*flags, *added]), output)
+    log = Path(settings.log_file) if settings.log_file else output
     host, metrics_host = ports.local(settings.http_address), ports.local(settings.metrics_address)
     record = Record(
         pid=started.pid,
@@ -71,22 +80,33 @@ def start(settings: TensorSettings, flags: Sequence[str], state_dir: Path) -> tu
         control_mode=settings.model_control_mode,
         exit_timeout_secs=settings.exit_timeout_secs,
         log=str(log.resolve()),
+        flags=tuple(flags),
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None
 
 
+def _fresh_log(settings: TensorSettings, state_dir: Path) -> Path:
+    """The file for the server's output, empty; what the last one wrote is kept beside it."""
+    output = log_file(state_dir)
+    if output.is_file() and output.stat().st_size:
+        output.replace(previous_log_file(state_dir))
+    said = f"The log goes to {Path(settings.log_file).resolve()}, as --log-file says.\n" if settings.log_file else ""
+    output.write_text(said, encoding="utf-8")
+    return output
+
+
 def wait_until_ready(record: Record, runs: Callable[[], bool], seconds: float) -> list[dict[str, Any]]:
     """Wait for the server; the index entries of models that failed, when it serves without them.
 
-    Raises UNAVAILABLE with the end of its log when it dies, or when ``seconds`` pass.
+    Raises UNAVAILABLE with the errors of its log (else its end) when it dies, or when ``seconds`` pass.
     """
     client = Client(record.url, timeout=5.0)
     deadline = time.monotonic() + seconds
     while runs():
         if client.ready():
-            return []
-        if failed := _settled_failures(client):
+            return failures(client)
+        if failed := failures(client):
             return failed
         if time.monotonic() > deadline:
             raise ServeError(
@@ -95,7 +115,9 @@ def wait_until_ready(record: Record, runs: Callable[[], bool], seconds: float) -
                 f"wait on with 'bident status', or end it with 'bident down'. The end of its log:\n{tail(record)}",
             )
         time.sleep(_STEP_SECONDS)
-    raise ServeError(Code.UNAVAILABLE, f"the server ended before it was ready. The end of its log:\n{tail(record)}")
+    errors = logged_errors(record)
+    why = "\n".join(["Why:", *errors]) if errors else f"The end of its log:\n{tail(record)}"
+    raise ServeError(Code.UNAVAILABLE, f"the server ended before it was ready. {why}")
 
 
 def stop(record: Record, state_dir: Path) -> bool:
@@ -112,11 +134,26 @@ def stop(record: Record, state_dir: Path) -> bool:
 
 def tail(record: Record, lines: int = _TAIL_LINES) -> str:
     """The last ``lines`` lines of the server's log."""
+    return "\n".join(deque(_log_lines(record), maxlen=lines))
+
+
+def logged_errors(record: Record, lines: int = _TAIL_LINES) -> list[str]:
+    """The first ``lines`` errors that the server logged, without the time and place of each."""
+    # The process id tells its lines from those that earlier servers left in a --log-file.
+    error = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) {record.pid} \S+\] (\".*\")$")
+    logged = _log_lines(record)
+    if any(line.startswith("Traceback ") for line in logged):
+        return []  # It died of something else than what it logged: a logged traceback would be indented.
+    found = [match[1] for line in logged if (match := error.match(line))]
+    more = [f"  ... and {len(found) - lines} errors more: 'bident logs' shows them"] if len(found) > lines else []
+    return [f"  {json.loads(message).rstrip(_ENDS)}" for message in found[:lines]] + more
+
+
+def _log_lines(record: Record) -> list[str]:
     try:
-        with Path(record.log).open(encoding="utf-8", errors="replace") as log:
-            return "".join(deque(log, maxlen=lines)).rstrip("\n")
+        return Path(record.log).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
-        return ""
+        return []
 
 
 def _ends_within(record: Record, seconds: float) -> bool:
@@ -132,8 +169,8 @@ def _grpc_opens(settings: TensorSettings) -> bool:
     return settings.allow_grpc and _WAITED_FOR["grpc_port"]
 
 
-def _settled_failures(client: Client) -> list[dict[str, Any]]:
-    """Models that failed, once none is loading any more: such a server will not become ready."""
+def failures(client: Client) -> list[dict[str, Any]]:
+    """The index entries of models that failed, once none is loading any more; before that, none."""
     if not client.live():
         return []
     try:
@@ -143,3 +180,9 @@ def _settled_failures(client: Client) -> list[dict[str, Any]]:
     if any(entry.get("state") == "LOADING" for entry in entries):
         return []
     return [entry for entry in entries if entry.get("state") == "UNAVAILABLE" and entry.get("reason") != "unloaded"]
+
+
+def failure_lines(failed: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each model that failed: its name and why."""
+    named = [" ".join(filter(None, (entry["name"], entry.get("version", "")))) for entry in failed]
+    return [f"  {name}: {entry.get('reason', '')}" for name, entry in zip(named, failed, strict=True)]

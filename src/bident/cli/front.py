@@ -17,7 +17,8 @@ _PATH = (
     ("bident down", "stop"),
 )
 _ENDING = """\
-'bident COMMAND --help' explains a command, 'bident serve --help' every flag of the server.
+'bident help COMMAND' explains a command, 'bident help serve' every flag of the server;
+'bident --install-completion' completes commands in this shell.
 Exit codes: 0 done, 1 failed (one line says why), 2 wrong command line."""
 
 

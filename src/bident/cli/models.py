@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bident.cli import screen
+from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Json, Url, connect, metrics_url
 from bident.errors import Code, ServeError
 
@@ -193,22 +196,24 @@ def example(url: str, described: ModelCard) -> str:
 
 
 @contextmanager
-def _explaining_the_mode() -> Iterator[None]:
+def _explaining_the_mode(client: Client) -> Iterator[None]:
     """Say how to get a server that may be told what to load, where this one may not."""
     try:
         yield
     except ServeError as error:
         if error.code is Code.UNAVAILABLE and "not allowed" in error.message:
-            raise ServeError(
-                error.code, f"{error.message}; 'bident down', then 'bident up --model-control-mode=explicit'"
-            ) from None
+            record = Record.read(Path(STATE_DIR))
+            own = record if record and record.url == client.url else None
+            wanted = ("--model-control-mode=explicit",)
+            command = f"bident restart {shlex.join(own.flags_with(wanted))}" if own else f"bident up {wanted[0]}"
+            raise ServeError(error.code, f"{error.message}; '{command}' does that") from None
         raise
 
 
 def load(model: Model, url: Url = None) -> None:
     """Load a model, or load it again after its folder changed (explicit mode)."""
     client = connect(url)
-    with _explaining_the_mode(), screen.console(stderr=True).status(f"Loading {model}"):
+    with _explaining_the_mode(client), screen.console(stderr=True).status(f"Loading {model}"):
         client.load(model)
     screen.show(f"Loaded {screen.text(model)}; 'bident show {screen.text(model)}' tells how to ask it.")
 
@@ -216,6 +221,10 @@ def load(model: Model, url: Url = None) -> None:
 def unload(model: Model, url: Url = None) -> None:
     """Unload a model; requests in flight are finished first (explicit mode)."""
     client = connect(url)
-    with _explaining_the_mode():
+    with _explaining_the_mode(client):
+        loaded = {entry["name"] for entry in client.index() if entry.get("state") in ("READY", "LOADING")}
         client.unload(model)
+    if model not in loaded:
+        named = ", ".join(sorted(loaded)) or "none"
+        raise ServeError(Code.NOT_FOUND, f"nothing was loaded under the name '{model}' (loaded: {named})")
     screen.show(f"Unloaded {screen.text(model)}.")

@@ -11,10 +11,10 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from bident.backends.base import Backend, ModelFiles
+from bident.backends.base import ModelFiles
 from bident.backends.discovery import Backends
 from bident.cli.detect import ModelFile
-from bident.errors import Code, ConfigError, ServeError, invalid_arg
+from bident.errors import Code, ServeError, invalid_arg
 from bident.model import autofill, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.proto import ModelConfigProto, pb
@@ -32,16 +32,17 @@ _COMMENTS = {
     "dynamic_batching": "Requests that wait for a free instance are put together into one batch. To hold a batch\n"
     "back for company, add max_queue_delay_microseconds.",
     "parameters": "What the backend must know beyond that. For trees: the file's format; whether it classifies\n"
-    "(Triton demands to be told); from which probability on the answer is class 1. To get probabilities\n"
-    'instead of classes, add predict_proba "true" and set the output\'s dims to their number.',
+    "(Triton demands to be told); threshold, where there are two classes: from which probability on the\n"
+    'answer is class 1; predict_proba "true", in its place: answer the probabilities of all classes (the\n'
+    "output's dims are then their number, as 'bident add --proba' writes them).",
     "default_model_filename": "The model file in the version folder.",
 }
 _ONNX_ROWS = 64
 """The most rows of an ONNX model whose batch dimension is free. What Triton would take, 4, is soon in the way."""
 _COMMENTS_ONNX = {
     "max_batch_size": "The most rows that run together, and of one request. The model file leaves its batch dimension\n"
-    f"free, so this is a choice: {_ONNX_ROWS} suits most models; Triton's default would be 4. Raise it for small models,\n"
-    "lower it where memory is short. 0 would mean: no batch dimension, one request at a time."
+    f"free, so this is a choice: {_ONNX_ROWS} suits most models; Triton's default would be 4. Raise it for small\n"
+    "models, lower it where memory is short. 0 would mean: no batch dimension, one request at a time."
 }
 _MORE = """\
 # More that can be set here:
@@ -64,7 +65,8 @@ def check_name(name: str) -> None:
 def write_folder(source: Path, found: ModelFile, repository: Path, name: str, *, proba: bool = False) -> ModelConfig:
     """Make ``repository/name`` with ``source`` as its version 1; its completed configuration.
 
-    ``proba``: a tree classifier that answers probabilities. The folder appears whole or not at all. Raises ALREADY_EXISTS, or what the backend finds wrong.
+    ``proba``: a tree classifier that answers probabilities. The folder appears whole or not at all.
+    Raises ALREADY_EXISTS, or what the backend finds wrong.
     """
     folder = repository / name
     if folder.exists():

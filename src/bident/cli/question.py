@@ -92,7 +92,8 @@ def from_csv(text: str, model: ModelCard, source: str) -> Question:
     if width not in (-1, len(rows[0])):
         named = f" ({', '.join(names)})" if names else ""
         raise invalid_arg(f"{source} has {len(rows[0])} columns{named}, input {card} takes {width}")
-    return Question({card.name: fit(card, _cells(card, _even(rows, len(rows[0]), source)))})
+    remarks = ("header ignored: columns are taken in their order",) if names and len(names) > 1 else ()
+    return Question({card.name: fit(card, _cells(card, _even(rows, len(rows[0]), source)))}, remarks=remarks)
 
 
 def from_numpy(path: Path, model: ModelCard) -> Question:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ STATE_DIR = ".bident"
 
 @dataclass(frozen=True)
 class Record:
-    """A server in the background. ``born`` tells its process from a later one with the same id."""
+    """A server in the background. ``born`` tells its process from a later one with the same id.
+
+    ``flags`` are those it was given, for ``bident restart``; not what ``bident up`` added to them.
+    """
 
     pid: int
     born: float
@@ -23,19 +27,26 @@ class Record:
     control_mode: str
     exit_timeout_secs: int
     log: str
+    flags: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
         """What ``state_dir`` says, or None where there is nothing or nothing legible."""
         try:
-            return cls(**json.loads(_file(state_dir).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            facts = json.loads(_file(state_dir).read_text(encoding="utf-8"))
+            return cls(**{**facts, "flags": tuple(facts.get("flags", ()))})
+        except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def write(self, state_dir: Path) -> None:
         """Keep this record, and the bare process id beside it for scripts."""
         _file(state_dir).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         pid_file(state_dir).write_text(f"{self.pid}\n", encoding="utf-8")
+
+    def flags_with(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """Its flags with ``flags`` (``--name=value`` words) in place of those of the same name."""
+        names = {flag.partition("=")[0] for flag in flags}
+        return (*(flag for flag in self.flags if flag.partition("=")[0] not in names), *flags)
 
     def running(self) -> bool:
         """Whether that very process still runs."""
@@ -56,6 +67,11 @@ def pid_file(state_dir: Path) -> Path:
 def log_file(state_dir: Path) -> Path:
     """Where the server's output goes."""
     return state_dir / "serve.log"
+
+
+def previous_log_file(state_dir: Path) -> Path:
+    """Where the output of the server before that is."""
+    return state_dir / "serve.log.1"
 
 
 def _file(state_dir: Path) -> Path:

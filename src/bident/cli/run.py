@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bident.cli import screen
-from bident.cli.target import Json, Url, connect
+from bident.cli.target import Json, Url, connect, control_mode, cure
 from bident.errors import Code, ServeError
 
 if TYPE_CHECKING:
@@ -82,11 +82,12 @@ def _describe(client: Client, model: str, version: str) -> ModelCard:
     state = {entry["name"]: entry for entry in entries}
     ready = sorted({entry["name"] for entry in entries if entry.get("state") == "READY"})
     if model in state:
-        reason = state[model].get("reason") or "it was never loaded"
+        reason = str(state[model].get("reason", "")).rstrip("; ") or "it was never loaded"
         if version and model in ready:
             raise ServeError(Code.NOT_FOUND, f"model '{model}' has no version {version}; see 'bident show {model}'")
         raise ServeError(
-            Code.UNAVAILABLE, f"model '{model}' is not loaded: {reason}; load it with 'bident load {model}'"
+            Code.UNAVAILABLE,
+            f"model '{model}' is not loaded: {reason}; {_cure(state[model], control_mode(client.url), model)}",
         )
     near = difflib.get_close_matches(model, ready, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
@@ -94,3 +95,13 @@ def _describe(client: Client, model: str, version: str) -> ModelCard:
         Code.NOT_FOUND,
         f"there is no model '{model}'{hint} (loaded: {', '.join(ready) or 'none'}; add one with 'bident add FILE')",
     )
+
+
+def _cure(entry: dict[str, Any], mode: str, model: str) -> str:
+    """How a model that is not loaded gets loaded: one that failed must be mended first."""
+    failed = entry.get("state") == "UNAVAILABLE" and entry.get("reason") != "unloaded"
+    if failed:
+        return cure(mode, model)
+    if mode == "poll":
+        return "it is loaded by itself soon"
+    return "'bident restart' loads it" if mode == "none" else f"load it with 'bident load {model}'"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bident.cli import screen
 from bident.cli.record import STATE_DIR, Record
+from bident.errors import Code, ServeError
 
 if TYPE_CHECKING:
     from bident.client import Client
@@ -27,13 +29,44 @@ Json = Annotated[bool, typer.Option("--json", help="Print the server's answer as
 
 
 def connect(url: str | None) -> Client:
-    """A client of ``url``, else of the server that ``bident up`` started in this folder, else of the default."""
+    """A client of ``url``, else of the server that ``bident up`` started in this folder, else of the default.
+
+    Raises UNAVAILABLE when this folder's server has died: whoever else listens is not meant.
+    """
     from bident.client import Client
 
     if url:
-        return Client(url)
+        try:
+            return Client(url)
+        except ServeError as error:
+            raise typer.BadParameter(error.message) from None
     record = Record.read(Path(STATE_DIR))
-    return Client(record.url if record and record.running() else DEFAULT_URL)
+    if record is None:
+        screen.note(f"using {DEFAULT_URL} (not started from this folder)")
+        return Client(DEFAULT_URL)
+    if not record.running():
+        raise ServeError(Code.UNAVAILABLE, f"{ended_unexpectedly(record)}; start it with 'bident up'")
+    return Client(record.url)
+
+
+def ended_unexpectedly(record: Record) -> str:
+    """Says so of the server of ``record``, which nobody stopped and which does not run."""
+    return f"the server of this folder (pid {record.pid}) does not run: it ended unexpectedly, see 'bident logs'"
+
+
+def control_mode(url: str) -> str:
+    """The model control mode of the server at ``url``; empty where this folder did not start it."""
+    record = Record.read(Path(STATE_DIR))
+    return record.control_mode if record and record.url == url else ""
+
+
+def cure(mode: str, name: str = "NAME") -> str:
+    """How a model whose folder was mended gets loaded under ``mode``."""
+    return {
+        "poll": "mend its folder, it is picked up by itself",
+        "none": "mend its folder, then 'bident restart'",
+        "explicit": f"mend its folder, then 'bident load {name}'",
+    }.get(mode, f"mend its folder, then 'bident load {name}' (a server in explicit mode)")
 
 
 def metrics_url(client: Client) -> str:

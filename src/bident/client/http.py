@@ -85,18 +85,25 @@ class Client:
         if reply.status < 400:
             return
         try:
-            message = self._json(reply)["error"]
+            message = str(self._json(reply)["error"])
         except (KeyError, TypeError):
-            message = f"{self.url} answered {reply.status} without a reason"
-        raise ServeError(_CODES.get(reply.status, Code.INTERNAL), str(message))
+            raise self._stranger(reply) from None
+        # Triton's ends and a request's missing id say nothing to a person.
+        message = message.removeprefix("[request id: <id_unknown>] ").rstrip("; \n")
+        raise ServeError(_CODES.get(reply.status, Code.INTERNAL), message)
 
     def _json(self, reply: Reply) -> Any:
         try:
             return json.loads(reply.body)
         except ValueError:
-            raise ServeError(
-                Code.INTERNAL, f"{self.url} answered {reply.status} with something that is not the v2 protocol"
-            ) from None
+            raise self._stranger(reply) from None
+
+    def _stranger(self, reply: Reply) -> ServeError:
+        return ServeError(
+            Code.INTERNAL,
+            f"{self.url} answered {reply.status} with something that is not the v2 protocol: another kind of server "
+            "listens there; say where yours is with --url",
+        )
 
     def live(self) -> bool:
         """Whether a server answers at all."""

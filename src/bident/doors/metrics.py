@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from bident.doors.http.exchange import Exchange
@@ -10,11 +9,11 @@ from bident.doors.http.routes import Routes
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.engine.stats import FailureReason, ModelStats
+from bident.model.metric_tags import label_of
 from bident.observe.host import Host
 from bident.observe.metrics import CONTENT_TYPE, Family, render
 
 _US = 1000
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def _counter(name: str, meaning: str) -> Family:
@@ -111,8 +110,7 @@ class MetricsPage:
 
 
 def _labels(servable: Servable) -> dict[str, str]:
-    # A character that a label's name cannot have would cost the scraper the whole page.
-    tags = {f"_{_NOT_IN_NAMES.sub('_', key)}": value for key, value in servable.config.proto.metric_tags.items()}
+    tags = {label_of(key): value for key, value in servable.config.proto.metric_tags.items()}
     return {"model": servable.name, "version": str(servable.version), **tags}
 
 

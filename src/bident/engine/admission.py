@@ -6,11 +6,13 @@ fragments. What a model's declaration fixes is worked out once, in :class:`Admis
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Collection
 
 from bident.errors import ServeError, invalid_arg
 from bident.model.config import ModelConfig, TensorSpec
+from bident.model.hints import closest
 from bident.wire.infer import InferInput, InferRequest
+from bident.wire.shown import listed, shown
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size puts a batch dimension in front of every shape: one row of [4] is [1,4]. "
@@ -95,10 +97,9 @@ class Admission:
         name = self._config.name
         unknown = next((given_name for given_name in given if given_name not in self._names), None)
         if unknown is not None:
-            near = difflib.get_close_matches(unknown, self._names, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
             raise invalid_arg(
-                f"unexpected inference input '{unknown}' for model '{name}'{hint} (its inputs: {_listed(self._names)})"
+                f"unexpected inference input {shown(unknown)} for model '{name}'{_hint(unknown, self._names)} "
+                f"(its inputs: {listed(self._names)})"
             )
         missing = [needed for needed in self._names if needed in self._required and needed not in given]
         if not missing:
@@ -110,8 +111,8 @@ class Admission:
             wanted = f"{wanted} inputs"
         raise _core(
             request,
-            f"expected {wanted} but got {len(given)} inputs for model '{name}'. Got input(s) [{_listed(given)}], "
-            f"but missing required input(s) [{_listed(missing)}]. Please provide all required input(s).",
+            f"expected {wanted} but got {len(given)} inputs for model '{name}'. Got input(s) [{listed(given)}], "
+            f"but missing required input(s) [{listed(missing)}]. Please provide all required input(s).",
         )
 
     def _wrong_datatype(self, request: InferRequest, tensor: InferInput, spec: TensorSpec) -> ServeError:
@@ -131,25 +132,24 @@ class Admission:
         )
 
     def _unknown_output(self, name: str) -> ServeError:
-        near = difflib.get_close_matches(name, self._outputs, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
         return invalid_arg(
-            f"unexpected inference output '{name}' for model '{self._config.name}'{hint} "
-            f"(its outputs: {_listed(self._outputs)})"
+            f"unexpected inference output {shown(name)} for model '{self._config.name}'{_hint(name, self._outputs)} "
+            f"(its outputs: {listed(self._outputs)})"
         )
+
+
+def _hint(word: str, known: Collection[str]) -> str:
+    near = closest(word, known)
+    return "" if near is None else f"; did you mean '{near}'?"
 
 
 def _core(request: InferRequest, message: str) -> ServeError:
     """Triton's core prefixes its messages with the request's id."""
-    return invalid_arg(f"[request id: {request.id or '<id_unknown>'}] {message}")
+    return invalid_arg(f"[request id: {shown(request.id)[1:-1] or '<id_unknown>'}] {message}")
 
 
 def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
     return len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True))
-
-
-def _listed(names: object) -> str:
-    return ", ".join(f"'{name}'" for name in names)  # type: ignore[attr-defined]
 
 
 def _compact(shape: list[int]) -> str:

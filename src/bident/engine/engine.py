@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bident.engine.lifecycle import Lifecycle, State
+from bident.engine.loader import readable
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import overlay
 from bident.model.config import ModelConfig
 from bident.model.folder import ModelFolder, check_name
-from bident.model.repository import Repository
+from bident.model.repository import Listing, Repository
 from bident.wire.infer import InferRequest
 
 logger = logging.getLogger("bident.engine")
@@ -45,6 +46,8 @@ class Engine:
         self._overlays = overlays
         self._strict = strict
         self._overridden: dict[str, ModelFolder] = {}
+        self._held: dict[Path, frozenset[str]] = {}
+        """What each repository folder held when it could last be read."""
         self._left: set[str] = set()
         """Models with queued requests whose clients have gone in this turn of the loop."""
         self._started = False
@@ -83,11 +86,6 @@ class Engine:
     # Health and metadata
 
     @property
-    def is_live(self) -> bool:
-        """Whether the server can answer at all (false once it is on its way out)."""
-        return not self._stopping
-
-    @property
     def is_ready(self) -> bool:
         """Whether the server takes requests: started, and (strictly) every model ready."""
         return self._started and not self._stopping and (not self._strict or self.lifecycle.all_ready())
@@ -110,7 +108,7 @@ class Engine:
         try:
             return self.lifecycle.find(name, version)
         except ServeError as error:
-            if self.lifecycle.states(name) or not self.repository.holds(name):
+            if self.lifecycle.states(name) or not any(name in held for held in self._held.values()):
                 raise
             # Triton tells what is there but was never loaded from what it has never heard of.
             cure = "load it first" if self._control.name == "explicit" else "it came after the server had started"
@@ -131,10 +129,11 @@ class Engine:
 
     # Model control
 
-    def index(self, *, ready: bool) -> list[dict[str, Any]]:
+    async def index(self, *, ready: bool) -> list[dict[str, Any]]:
         """The repository index, by name: what exists on disk and where each version stands."""
+        listing = await self._list()
         rows: list[dict[str, Any]] = []
-        for name in sorted({*self.repository.names(), *self.lifecycle.names()}):
+        for name in sorted({*listing.names, *self.lifecycle.names()}):
             states = self.lifecycle.states(name)
             if not states and not ready:
                 rows.append({"name": name})
@@ -153,8 +152,7 @@ class Engine:
         check_name(name)
         loop = asyncio.get_running_loop()
         if config is None and not files:
-            folder = await loop.run_in_executor(None, self.repository.find, name)
-            await self._load_folder(folder)
+            await self._load_folder(await self._find(name))
             self._replace_overlay(name, None)
             return
         base = await loop.run_in_executor(None, self._base, name)
@@ -208,50 +206,74 @@ class Engine:
 
     async def start(self, names: list[str] | None) -> dict[str, ServeError]:
         """Load ``names`` (None: all there are) and open for requests. Returns what could not be loaded."""
-        loop = asyncio.get_running_loop()
-        if names is None:
-            names = await loop.run_in_executor(None, self.repository.names)
+        listing = await self._list()
+        _log_problems(listing)
         failures: dict[str, ServeError] = {}
 
         async def load(name: str) -> None:
             try:
-                folder = await loop.run_in_executor(None, self.repository.find, name)
+                folder = await self._find(name)
             except ServeError as error:
-                self.lifecycle.refuse(name, error)
-                failures[name] = error
+                shown = name.encode("utf-8", "backslashreplace").decode("utf-8")
+                self.lifecycle.refuse(shown, error)
+                failures[shown] = error
                 return
             try:
                 await self.lifecycle.load(folder)
             except ServeError as error:
                 failures[name] = error
 
-        await asyncio.gather(*(load(name) for name in names))
+        await asyncio.gather(*(load(name) for name in (listing.names if names is None else names)))
         self._started = True
         return failures
 
     async def poll(self) -> None:
-        """Bring what is loaded in line with the repository: new, changed and vanished models."""
-        loop = asyncio.get_running_loop()
-        present = set(await loop.run_in_executor(None, self.repository.names))
-        for problem in self.repository.problems:
-            logger.error("%s", problem)
+        """Bring what is loaded in line with the repository: new, changed and vanished models, side by side."""
+        listing = await self._list()
+        _log_problems(listing)
         # What cannot be read now (a share that is away for a moment) has not vanished.
-        gone = set() if self.repository.problems else set(self.lifecycle.names()) - present
-        for name in gone:
-            await self.lifecycle.unload(name)
-            self.lifecycle.forget(name)
-        for name in sorted(present):
-            try:
-                folder = await loop.run_in_executor(None, self.repository.find, name)
-            except ServeError as error:
-                self.lifecycle.refuse(name, error)
-                continue
-            try:
-                fingerprint = await loop.run_in_executor(None, folder.fingerprint)
-                if fingerprint != self.lifecycle.attempted(name):
-                    await self.lifecycle.load(folder)
-            except ServeError as error:
-                logger.error("polling '%s': %s", name, error.message)
+        present = listing.unreadable.union(*self._held.values())
+        gone = [self._drop(name) for name in self.lifecycle.names() if name not in present]
+        await asyncio.gather(*gone, *(self._follow(name) for name in listing.names))
+
+    async def _drop(self, name: str) -> None:
+        await self.lifecycle.unload(name)
+        self.lifecycle.forget(name)
+
+    async def _follow(self, name: str) -> None:
+        """Load ``name`` if its folder looks different from when that was last tried."""
+        try:
+            folder = await self._find(name)
+        except ServeError as error:
+            self.lifecycle.refuse(name, error)
+            return
+        try:
+            fingerprint = await asyncio.get_running_loop().run_in_executor(None, folder.fingerprint)
+            if fingerprint != self.lifecycle.attempted(name):
+                await self.lifecycle.load(folder)
+        except ServeError as error:
+            logger.error("polling '%s': %s", name, error.message)
+        except Exception:
+            logger.exception("polling '%s' failed", name)
+
+    async def _list(self) -> Listing:
+        """What is on disk now, which is remembered for those who ask for what is not loaded."""
+        listing = await asyncio.get_running_loop().run_in_executor(None, self.repository.names)
+        self._held.update(listing.roots)
+        return listing
+
+    async def _find(self, name: str) -> ModelFolder:
+        """The folder of ``name``. Raises ServeError, and nothing else, when there is none to be had."""
+        try:
+            folder = await asyncio.get_running_loop().run_in_executor(None, self.repository.find, name)
+        except ServeError:
+            raise
+        except Exception as error:
+            logger.exception("looking for '%s' failed", name)
+            raise readable(error) from error
+        root = folder.directory.parent
+        self._held[root] = self._held.get(root, frozenset()) | {name}
+        return folder
 
     def stop_accepting(self) -> None:
         """From now on new requests are refused; accepted ones are answered."""
@@ -260,3 +282,8 @@ class Engine:
     def config(self, name: str, version: str) -> ModelConfig:
         """The completed config of a loaded model."""
         return self.model(name, version).config
+
+
+def _log_problems(listing: Listing) -> None:
+    for problem in listing.problems:
+        logger.error("%s", problem)

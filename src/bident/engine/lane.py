@@ -65,6 +65,7 @@ class Batch:
     infer_start_ns: int = 0
     infer_end_ns: int = 0
     done: bool = False
+    counted: bool = False
 
     def __init__(self, requests: list[InferRequest], rows: int) -> None:
         self.requests = requests
@@ -131,7 +132,7 @@ class Lane:
             batch.start_ns = time.monotonic_ns()
             try:
                 inputs = self._merge.gather(batch.requests, batch.rows)
-            except ServeError:
+            except Exception:  # noqa: BLE001 - whatever one request's values cause costs only that request its answer
                 self._remove_unfit(batch)
                 if not batch.requests:
                     batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
@@ -145,10 +146,11 @@ class Lane:
             batch.error = error
         except BaseException as error:  # a panic of native code or sys.exit() must not cost the lane its thread
             logger.exception("model '%s' failed in instance %s", self._name, self._label)
-            batch.error = ServeError(
-                Code.INTERNAL,
-                f"model '{self._name}' failed to execute: {type(error).__name__}: {_first_line(error)}",
-            )
+            batch.error = self._failure(error)
+
+    def _failure(self, error: BaseException) -> ServeError:
+        what = f"{type(error).__name__}: {_first_line(error)}"
+        return ServeError(Code.INTERNAL, f"model '{self._name}' failed to execute: {what}")
 
     def _remove_unfit(self, batch: Batch) -> None:
         """Find the requests whose values do not fit and let the others run."""
@@ -160,6 +162,9 @@ class Lane:
                 fit.append(request)
             except ServeError as error:
                 failed.append((request, error))
+            except Exception as error:
+                logger.exception("model '%s': the inputs of a request could not be joined", self._name)
+                failed.append((request, self._failure(error)))
         batch.requests = fit
         batch.failed = failed
         batch.rows = sum(request.batch_size for request in fit)

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 from bident.engine.clients import Clients
-from bident.engine.loader import Loader
+from bident.engine.loader import Loader, readable
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.stats import ModelStats
 from bident.errors import Code, ServeError
-from bident.model.folder import ModelFolder
+from bident.model.folder import ModelFolder, version_of
 
 logger = logging.getLogger("bident.load")
 
@@ -42,6 +43,8 @@ class State(Enum):
 
 UNLOADED = "unloaded"
 """The reason of a version that is unavailable because somebody unloaded it."""
+
+_LONGEST_VERSION = 20
 
 
 @dataclass
@@ -99,11 +102,13 @@ class Lifecycle:
             if not entry.states or all(state.reason == UNLOADED for state in entry.states.values()):
                 return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
             return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{_because(entry.states.values())}")
-        state = entry.states.get(int(version)) if version.isdigit() else None
+        number = version_of(version)
+        state = None if number is None else entry.states.get(number)
         if state is None:
             present = ", ".join(str(number) for number in sorted(entry.states)) or "none"
+            shown = version if len(version) <= _LONGEST_VERSION else f"{version[:_LONGEST_VERSION]}..."
             return ServeError(
-                Code.NOT_FOUND, f"{unknown} version {version} is not found (versions of this model: {present})"
+                Code.NOT_FOUND, f"{unknown} version {shown} is not found (versions of this model: {present})"
             )
         return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{_because([state])}")
 
@@ -154,20 +159,40 @@ class Lifecycle:
     # What changes things
 
     async def load(self, folder: ModelFolder) -> None:
-        """Load or reload a model. Raises ServeError with Triton's words when it cannot be served."""
+        """Load or reload a model. Raises ServeError with Triton's words when it cannot be served.
+
+        Nothing else is raised, whatever happens, and no version is left as loading.
+        """
         async with self._exclusive(folder.name) as entry:
-            started = time.monotonic()
             try:
-                entry.attempted = await self._in_pool(folder.fingerprint)
-                for version in await self._in_pool(self._loader.versions, folder):
-                    if version not in entry.serving:
-                        entry.states[version] = VersionState(State.LOADING)
-                loaded = await self._in_pool(self._loader.load, folder)
+                await self._load(folder, entry)
             except ServeError as error:
                 self._note_failure(folder.name, entry, error)
                 raise _load_failed(folder.name, entry, error) from error
-            entry.fingerprint = entry.attempted
-            self._put_into_service(entry, loaded, time.monotonic() - started)
+            except asyncio.CancelledError:
+                _end_loading(entry, "the load was cancelled")
+                raise
+            except Exception as error:
+                logger.exception("loading '%s' failed", folder.name)
+                told = readable(error)
+                self._note_failure(folder.name, entry, told)
+                raise _load_failed(folder.name, entry, told) from error
+
+    async def _load(self, folder: ModelFolder, entry: _Entry) -> None:
+        started = time.monotonic()
+        entry.attempted = await self._in_pool(folder.fingerprint)
+        for version in await self._in_pool(self._loader.versions, folder):
+            if version not in entry.serving:
+                entry.states[version] = VersionState(State.LOADING)
+        loaded = await self._in_pool(self._loader.load, folder)
+        try:
+            serving = self._servables_of(entry, loaded, time.monotonic() - started)
+        except BaseException:
+            with suppress(Exception):
+                await self._in_pool(loaded.close)
+            raise
+        entry.fingerprint = entry.attempted
+        self._put_into_service(loaded.config.name, entry, serving)
 
     def refuse(self, name: str, error: ServeError) -> None:
         """Note why ``name`` cannot be loaded, where that shows before its folder is known; what serves goes on."""
@@ -202,16 +227,48 @@ class Lifecycle:
                 busy[servable.name] = busy.get(servable.name, 0) + 1
         return busy
 
+    async def retire_all(self, seconds: float) -> list[str]:
+        """Take everything out of service for good and close it, which may take ``seconds``.
+
+        Returns the names of models that were not closed by then.
+        """
+        deadline = time.monotonic() + seconds
+        self.routes.clear()
+        for name, entry in self._entries.items():
+            serving, entry.serving = entry.serving, {}
+            for servable in serving.values():
+                self._retire(name, entry, servable)
+        while left := sorted(name for name, entry in self._entries.items() if entry.draining):
+            if time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(0.005)
+        return left
+
     def close(self) -> bool:
         """Stop the loading threads. Returns whether one is still in a load, which is abandoned."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         return bool(self._at_work)
 
     async def _in_pool(self, step: Callable[..., _T], *arguments: object) -> _T:
-        future = self._pool.submit(step, *arguments)
+        unwanted = threading.Event()
+
+        def run() -> _T:
+            if unwanted.is_set():
+                raise RuntimeError("nobody waits for this any more")
+            return step(*arguments)
+
+        try:
+            future = self._pool.submit(run)
+        except BaseException:  # no thread can be started; yet the pool has noted the step for later
+            unwanted.set()
+            raise
         self._at_work.add(future)
         future.add_done_callback(self._at_work.discard)
-        return await asyncio.wrap_future(future, loop=self._loop)
+        try:
+            return await asyncio.wrap_future(future, loop=self._loop)
+        except asyncio.CancelledError:
+            future.add_done_callback(_close_unwanted)
+            raise
 
     @asynccontextmanager
     async def _exclusive(self, name: str) -> AsyncIterator[_Entry]:
@@ -226,19 +283,22 @@ class Lifecycle:
 
     def _note_failure(self, name: str, entry: _Entry, error: ServeError) -> None:
         logger.error("failed to load '%s': %s", name, error.message)
-        loading = [version for version, state in entry.states.items() if state.state is State.LOADING]
-        for version in loading or ([] if entry.serving else [1]):
-            entry.states[version] = VersionState(State.UNAVAILABLE, error.message)
+        if not _end_loading(entry, error.message) and not entry.serving:
+            entry.states[1] = VersionState(State.UNAVAILABLE, error.message)
 
-    def _put_into_service(self, entry: _Entry, loaded: LoadedModel, seconds: float) -> None:
-        name = loaded.config.name
-        replaced = entry.serving
-        entry.serving = {}
+    def _servables_of(self, entry: _Entry, loaded: LoadedModel, seconds: float) -> dict[int, Servable]:
+        """What can take the place of what ``entry`` serves, whose figures it continues."""
+        made: dict[int, Servable] = {}
         for version in loaded.instances:
-            old = replaced.get(version)
+            old = entry.serving.get(version)
             stats = old.stats if old is not None else ModelStats()
-            stats.load_seconds = seconds
-            entry.serving[version] = Servable(loaded, version, stats, self._loop, self._clients)
+            made[version] = Servable(loaded, version, stats, self._loop, self._clients)
+        for servable in made.values():
+            servable.stats.load_seconds = seconds
+        return made
+
+    def _put_into_service(self, name: str, entry: _Entry, serving: dict[int, Servable]) -> None:
+        replaced, entry.serving = entry.serving, serving
         entry.states = {version: state for version, state in entry.states.items() if state.state is State.UNLOADING}
         for version in entry.serving:
             entry.states[version] = VersionState(State.READY)
@@ -270,6 +330,20 @@ class Lifecycle:
                 logger.info("successfully unloaded '%s' version %d", name, servable.version)
 
         servable.retire(closed)
+
+
+def _end_loading(entry: _Entry, reason: str) -> bool:
+    """Note ``reason`` for every version that was loading. Returns whether one was."""
+    loading = [version for version, state in entry.states.items() if state.state is State.LOADING]
+    for version in loading:
+        entry.states[version] = VersionState(State.UNAVAILABLE, reason)
+    return bool(loading)
+
+
+def _close_unwanted(future: Future[Any]) -> None:
+    """Close what a load has made that nobody waited for to the end."""
+    if not future.cancelled() and future.exception() is None and isinstance(loaded := future.result(), LoadedModel):
+        loaded.close()
 
 
 def _because(states: Iterable[VersionState]) -> str:

@@ -134,5 +134,10 @@ def _guard(name: str, step: Callable[[], T]) -> T:
         raise
     except BaseException as error:  # sys.exit() in a model must not end the server
         logger.exception("loading '%s' failed", name)
-        first = (str(error).strip().splitlines() or ["no message"])[0][:500]
-        raise ConfigError(f"{type(error).__name__}: {first}") from error
+        raise readable(error) from error
+
+
+def readable(error: BaseException) -> ConfigError:
+    """Whatever was raised, as one line for the person whose model it is."""
+    first = (str(error).strip().splitlines() or ["no message"])[0][:500]
+    return ConfigError(f"{type(error).__name__}: {first}")

@@ -10,46 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.errors import Code, ServeError, invalid_arg
+from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig, TensorSpec
-from bident.wire.datatypes import BYTES, DATATYPES, DataType, from_numpy
+from bident.wire.datatypes import BYTES, DataType, from_numpy
 from bident.wire.infer import Column, InferInput, InferRequest
-
-
-def _overflow(datatype: DataType) -> float:
-    """From this magnitude on numbers round to infinity: half a step beyond the largest finite value."""
-    about: Any = ml_dtypes.finfo(datatype.numpy)  # type: ignore[no-untyped-call]
-    limit = float(2.0**about.maxexp * (1 - 2.0 ** -(about.nmant + 2)))
-    # Numbers become bfloat16 by way of float32, whose rounding may already lift them to the limit.
-    return limit - 2.0 ** (about.maxexp - 25) if datatype.name == "BF16" else limit
-
-
-_OVERFLOW = {name: _overflow(DATATYPES[name]) for name in ("FP16", "FP32", "BF16")}
-
-
-def to_array(name: str, datatype: DataType, values: list[Any]) -> NDArray[Any]:
-    """The flat list of JSON numbers, bools or byte strings as an array of ``datatype``.
-
-    Raises INVALID_ARG naming the input when a number does not fit the datatype.
-    """
-    limit = _OVERFLOW.get(datatype.name)
-    if limit is not None and values and not (-limit < min(values) and max(values) < limit):
-        raise _out_of_range(name, datatype)
-    try:
-        return np.array(values, dtype=datatype.numpy)
-    except OverflowError as error:
-        raise _out_of_range(name, datatype) from error
-
-
-def _out_of_range(name: str, datatype: DataType) -> ServeError:
-    return invalid_arg(
-        f"Unable to parse 'data': a value of input '{name}' is out of range for {datatype.name}; "
-        f"send it in a wider datatype, or correct the value"
-    )
+from bident.wire.numbers import to_array
 
 
 class Merge:

@@ -23,9 +23,12 @@ from bident.engine.queue import RequestQueue
 from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
-from bident.wire.infer import InferRequest, InferResponse
+from bident.wire.infer import InferRequest, InferResponse, Outcome
 
 logger = logging.getLogger("bident.engine")
+
+_FAILED = Outcome.FAILED
+_LATER = Outcome.LATER
 
 _COMPANY_WINDOW_NS = 50_000_000
 """How long the number of requests seen together is taken as a sign of how many will come again."""
@@ -214,35 +217,57 @@ class Scheduler:
                     self._fail(request, error, FailureReason.BACKEND)
                     start = stop
                     continue
-            answered += 1
-            rows += request.batch_size
-            queued_ns += request.queued_ns
-            received_ns += request.received_ns
-            self._reply(request, InferResponse(self._name, self._version, request.id, columns, start, stop))
+            response = InferResponse(self._name, self._version, request.id, columns, start, stop)
+            outcome = self._reply(request, response)
             start = stop
-        if not answered:
-            return
+            if outcome is _FAILED:
+                self._note_failure(request, FailureReason.OTHER)
+            elif outcome is _LATER:
+                response.settled = partial(self._settle_late, batch, request)
+            else:
+                answered += 1
+                rows += request.batch_size
+                queued_ns += request.queued_ns
+                received_ns += request.received_ns
+        if answered:
+            self._count(batch, answered, rows, queued_ns, received_ns)
+
+    def _settle_late(self, batch: Batch, request: InferRequest, answered: bool) -> None:
+        """Add up the figures of one request of ``batch`` whose answer has been written later, or could not be."""
+        if answered:
+            self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
+        else:
+            self._note_failure(request, FailureReason.OTHER)
+
+    def _count(self, batch: Batch, requests: int, rows: int, queued_ns: int, received_ns: int) -> None:
+        """Add ``requests`` of ``batch``, with ``rows`` in all, that have been answered by now."""
         end_ns = time.monotonic_ns()
         self._stats.record_batch(
-            answered,
+            requests,
             rows,
-            answered * batch.start_ns - queued_ns,
-            answered * end_ns - received_ns,
+            requests * batch.start_ns - queued_ns,
+            requests * end_ns - received_ns,
             batch.infer_start_ns - batch.start_ns,
             batch.infer_end_ns - batch.infer_start_ns,
             end_ns - batch.infer_end_ns,
+            executions=0 if batch.counted else 1,
         )
+        batch.counted = True
 
     def _fail(self, request: InferRequest, error: ServeError, reason: FailureReason) -> None:
-        self._stats.record_failure(reason, time.monotonic_ns() - request.received_ns)
+        self._note_failure(request, reason)
         self._reply(request, InferResponse.failure(request, error))
 
-    def _reply(self, request: InferRequest, response: InferResponse) -> None:
+    def _note_failure(self, request: InferRequest, reason: FailureReason) -> None:
+        self._stats.record_failure(reason, time.monotonic_ns() - request.received_ns)
+
+    def _reply(self, request: InferRequest, response: InferResponse) -> Outcome:
         try:
-            request.reply(response)
+            return request.reply(response)
         except Exception:
             # One answer that cannot be written must not cost its batch companions theirs.
             logger.exception("an answer of model '%s' could not be delivered", self._name)
+            return _FAILED
 
     def _reject_expired(self) -> None:
         for request in self._queue.expire(time.monotonic_ns()):

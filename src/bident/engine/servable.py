@@ -90,10 +90,16 @@ class Servable:
 
     def _close(self, closed: Callable[[], None]) -> None:
         self.scheduler.on_idle = None
-        done = self._loop.run_in_executor(None, self._close_lanes)
-        done.add_done_callback(lambda _: closed())
+        try:
+            done = self._loop.run_in_executor(None, self._close_lanes)
+        except RuntimeError:  # no thread can be started: a moment's wait is better than a leak
+            self._close_lanes()
+            self._loop.call_soon(closed)
+        else:
+            done.add_done_callback(lambda _: closed())
 
     def _close_lanes(self) -> None:
-        for lane in self._lanes:
+        lanes, self._lanes = self._lanes, []  # an executor that refused may still come to it later
+        for lane in lanes:
             lane.close()
         memory.trim()

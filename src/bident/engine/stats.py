@@ -76,21 +76,31 @@ class ModelStats:
     load_seconds: float = 0.0
 
     def record_batch(
-        self, requests: int, rows: int, queue_ns: int, request_ns: int, input_ns: int, infer_ns: int, output_ns: int
+        self,
+        requests: int,
+        rows: int,
+        queue_ns: int,
+        request_ns: int,
+        input_ns: int,
+        infer_ns: int,
+        output_ns: int,
+        executions: int = 1,
     ) -> None:
-        """Add one successful execution.
+        """Add one successful execution, or what else came of one that has been counted (``executions`` is 0).
 
         ``queue_ns`` and ``request_ns`` are summed over the batch's requests; the others are the
         batch's own times: getting its inputs together, in the model, being split and written.
         """
         self.inferences += rows
-        self.executions += 1
+        self.executions += executions
         self.last_inference_ms = time.time_ns() // 1_000_000
         self.success.add(requests, request_ns)
         self.queue.add(requests, queue_ns)
         self.compute_input.add(requests, requests * input_ns)
         self.compute_infer.add(requests, requests * infer_ns)
         self.compute_output.add(requests, requests * output_ns)
+        if not executions:
+            return
         size = self.batches.get(rows)
         if size is None:
             size = self.batches[rows] = BatchSizeStats()

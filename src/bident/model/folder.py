@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bident.errors import Code, ConfigError, ServeError, invalid_arg
 from bident.model import pbtxt
+from bident.model.files import read_file
 from bident.model.fingerprint import fingerprint
 from bident.model.hints import listed
 from bident.model.near_miss import misnamed_config
 from bident.model.proto import ModelConfigProto, pb
+from bident.model.scratch import Scratch
 
 CONFIG = "config.pbtxt"
 _MAX_VERSION = 2**63 - 1
 
 
 def check_name(name: str) -> None:
-    """Refuse a model name that is empty or that could lead out of a repository (ServeError)."""
+    """Refuse what cannot be a model's name: empty, leading out of a repository, hidden, no text (ServeError)."""
     if not name.strip():
         raise invalid_arg("Model name cannot be empty. Please enter a valid name to deploy.")
     if ".." in name or any(character in name for character in "/\\\0"):
@@ -28,6 +29,27 @@ def check_name(name: str) -> None:
             f"model name {name!r} must not contain path traversal characters ('..', slashes, NUL); "
             "use the name of a folder in the model repository"
         )
+    if is_hidden(name):
+        raise invalid_arg(
+            f"model name {name!r} is that of a hidden folder, which is no model; "
+            "use a name that does not begin with a dot, other than 'lost+found'"
+        )
+    if not is_text(name):
+        raise invalid_arg(f"model name {name!r} is not valid Unicode; rename the model")
+
+
+def is_hidden(name: str) -> bool:
+    """Hidden folders (``.git``, ``.ipynb_checkpoints``, ``..data``) and what fsck leaves are no models."""
+    return name.startswith(".") or name == "lost+found"
+
+
+def is_text(name: str) -> bool:
+    """Whether ``name`` can be written down; a file's name on disk may be bytes that are no text."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def version_of(folder_name: str) -> int | None:
@@ -44,8 +66,8 @@ class ModelFolder:
     """A model's folder: ``config.pbtxt``, label files, one folder per version.
 
     ``config_name`` picks ``configs/<config_name>.pbtxt`` where that exists. Without ``auto_complete``
-    a config file is required. ``config_override`` (load API) replaces the file. A ``temporary``
-    folder belongs to whoever loads it and is deleted by :meth:`remove`.
+    a config file is required. ``config_override`` (load API) replaces the file. Where the files came
+    with a request, ``scratch`` is the folder made for them; it belongs to whoever loads the model.
     """
 
     name: str
@@ -53,7 +75,7 @@ class ModelFolder:
     config_name: str = ""
     auto_complete: bool = True
     config_override: ModelConfigProto | None = field(default=None, compare=False, repr=False)
-    temporary: bool = False
+    scratch: Scratch | None = None
 
     @property
     def config_path(self) -> Path:
@@ -123,14 +145,14 @@ class ModelFolder:
         return fingerprint(self.directory)
 
     def remove(self) -> None:
-        """Delete a temporary folder (an override's); a repository's own folder is never touched."""
-        if self.temporary:
-            shutil.rmtree(self.directory.parent, ignore_errors=True)
+        """Delete the folder of files that came with a request; a repository's own folder is never touched."""
+        if self.scratch is not None:
+            self.scratch.remove()
 
     def _config_file(self) -> ModelConfigProto:
         path = self.config_path
         try:
-            return pbtxt.parse(path.read_bytes(), str(path))
+            return pbtxt.parse(read_file(path), str(path))
         except FileNotFoundError:
             if self.auto_complete:
                 return pb.ModelConfig()
@@ -146,7 +168,7 @@ class ModelFolder:
     def _subfolders(self) -> Iterator[str]:
         try:
             with os.scandir(self.directory) as entries:
-                yield from [entry.name for entry in entries if entry.is_dir()]
+                yield from [entry.name for entry in entries if _is_folder(entry)]
         except OSError as error:
             raise ConfigError(
                 f"cannot read the folder of model '{self.name}', {self.directory}: {error.strerror}; "
@@ -163,6 +185,13 @@ class ModelFolder:
             "an empty folder, as an ensemble has no files" if proto.platform == "ensemble" else "holding the model file"
         )
         return f"make the folder {self.directory / '1'}, {kind}"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def ambiguous(name: str, places: list[Path]) -> ServeError:

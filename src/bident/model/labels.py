@@ -7,6 +7,7 @@ from pathlib import Path
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
 from bident.model.confine import escapes
+from bident.model.files import read_file
 from bident.model.hints import did_you_mean
 
 
@@ -31,7 +32,7 @@ def _read(directory: Path, filename: str, output: str) -> list[str]:
         )
     path = directory / filename
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_file(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"failed to open text file for read {path}: {error.strerror} (label_filename of output '{output}'); "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import pbtxt
 from bident.model.confine import escapes
 from bident.model.folder import ModelFolder, check_name
+from bident.model.scratch import Scratch
 
 _PREFIX = "file:"
 _LONGEST_PART = 255
@@ -39,7 +40,9 @@ def materialise(
         placed = {_checked(key): content for key, content in files.items()}
         if len(placed) < len(files):
             raise invalid_arg(f"the same file is given twice for model '{name}': with and without '{_PREFIX}'")
-        return ModelFolder(name, _write(name, placed, root), config_override=config, temporary=True)
+        _refuse_clashes(placed)
+        scratch = _write(name, placed, root)
+        return ModelFolder(name, scratch.path / name, config_override=config, scratch=scratch)
     if base is None:
         raise ServeError(
             Code.INTERNAL,
@@ -77,29 +80,43 @@ def _encoded(part: str, shown: str) -> bytes:
         raise invalid_arg(f"Invalid file parameter {shown}: it is not valid Unicode; rename it") from None
 
 
-def _write(name: str, files: dict[str, bytes], root: Path) -> Path:
+def _refuse_clashes(paths: Iterable[str]) -> None:
+    """Refuse a file that would have to be a folder too: '1' beside '1/model.onnx'."""
+    files = set(paths)
+    for path in files:
+        for parent in PurePosixPath(path).parents:
+            if str(parent) in files:
+                raise invalid_arg(
+                    f"Invalid file parameter {json.dumps(str(parent)[:80])}: it is also the folder of "
+                    f"{json.dumps(path[:80])}; rename one of them"
+                )
+
+
+def _write(name: str, files: dict[str, bytes], root: Path) -> Scratch:
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        # The model's folder keeps its name (backends see it), so the unique part goes above it.
-        directory = Path(tempfile.mkdtemp(prefix="override-", dir=root), name)
+        scratch = Scratch.make(root)
     except OSError as error:
         raise _disk(name, error) from error
-    folder = ModelFolder(name, directory, temporary=True)
+    # The model's folder keeps its name (backends see it), so the unique part goes above it.
+    directory = scratch.path / name
     try:
         directory.mkdir()
         for path, content in files.items():
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-    except OSError as error:
-        folder.remove()
-        raise _disk(name, error) from error
-    return directory
+    except BaseException as error:
+        scratch.remove()
+        if isinstance(error, OSError):
+            raise _disk(name, error) from error
+        raise
+    return scratch
 
 
 def _disk(name: str, error: OSError) -> ServeError:
+    where = f" ({error.filename})" if error.filename else ""
     return ServeError(
         Code.INTERNAL,
-        f"failed to load '{name}': cannot write its override files: {error.strerror} ({error.filename}); "
-        "check the space and the rights of that folder, and that no file name is also used as a folder",
+        f"failed to load '{name}': cannot write its override files: {error.strerror or error}{where}; "
+        "check the space and the rights of the server's temporary folder (TMPDIR)",
     )

@@ -66,11 +66,6 @@ def parse_json(text: str, source: str) -> ModelConfigProto:
     return message
 
 
-def to_text(proto: ModelConfigProto) -> str:
-    """The config as protobuf text; non-ASCII characters stay readable."""
-    return str(text_format.MessageToString(proto, as_utf8=True))
-
-
 def to_dict(proto: ModelConfigProto) -> dict[str, Any]:
     """The JSON object with which Triton answers ``/v2/models/X/config``, in Triton's key order.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from bident.model.confine import escapes
 from bident.model.hints import did_you_mean, listed
+from bident.model.metric_tags import label_of
 from bident.model.proto import ModelConfigProto, pb
 from bident.model.subject import Subject
 from bident.model.validate_batching import check_dynamic, check_sequence
@@ -26,6 +27,10 @@ _PLATFORMS = {
 """Backends that go with certain platforms only; any other backend takes any platform."""
 
 
+_MOST_INSTANCES = 1000
+"""Each costs its model's memory and a thread; more is a slip of the keyboard."""
+
+
 def check(proto: ModelConfigProto, source: str) -> None:
     """Raise ConfigError naming the field, the file (``source``) and the cure if ``proto`` is wrong."""
     subject = Subject(proto, source)
@@ -39,8 +44,10 @@ def check(proto: ModelConfigProto, source: str) -> None:
     _check_agents(subject)
     for control in proto.model_metrics.metric_control:
         _check_metric(subject, control)
+    _check_metric_tags(subject)
     check_tensors(subject)
     _check_filename(subject)
+    _check_instances(subject)
     for group in proto.instance_group:
         _check_group(subject, group)
     for sample in proto.model_warmup:
@@ -107,6 +114,32 @@ def _check_metric(subject: Subject, control: Any) -> None:
         subject.refuse("metric control must specify 'histogram_options'", f"add histogram_options for '{family}'")
     if not control.histogram_options.buckets:
         subject.refuse("histogram options must specify non-empty 'buckets'", f"add buckets: [ ... ] for '{family}'")
+
+
+def _check_metric_tags(subject: Subject) -> None:
+    keys: dict[str, str] = {}
+    for key in sorted(subject.proto.metric_tags):
+        label = label_of(key)
+        if label.startswith("__"):
+            subject.refuse(
+                f"metric tag '{key}' of {subject.name} would be the label '{label}', which Prometheus reserves",
+                "begin the key with a letter or a digit",
+            )
+        if label in keys:
+            subject.refuse(
+                f"metric tags '{keys[label]}' and '{key}' of {subject.name} would both be the label '{label}'",
+                "rename one: in a label only letters, digits and '_' differ",
+            )
+        keys[label] = key
+
+
+def _check_instances(subject: Subject) -> None:
+    count = sum(max(1, group.count) for group in subject.proto.instance_group)
+    if count > _MOST_INSTANCES:
+        subject.refuse(
+            f"instance groups of model {subject.name} ask for {count} instances",
+            f"write a count of at most {_MOST_INSTANCES} in all; about one for each processor core is usual",
+        )
 
 
 def _check_filename(subject: Subject) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bident.model.confine import escapes
@@ -13,11 +14,19 @@ from bident.model.subject import Subject
 
 _TYPES = [name for name in pb.DataType.keys() if name != "TYPE_INVALID"]  # noqa: SIM118 - not a dict
 
+_MOST_TENSORS = 10_000
+_MOST_DIMS = 64
+"""What an array can have (numpy), the batch dimension included."""
+
 
 def check_tensors(subject: Subject) -> None:
     """Check ``input``, ``output``, ``batch_input`` and ``batch_output``."""
     proto = subject.proto
     for side, tensors in (("input", proto.input), ("output", proto.output)):
+        if len(tensors) > _MOST_TENSORS:
+            subject.refuse(
+                f"model {subject.name} declares {len(tensors)} {side}s", f"declare at most {_MOST_TENSORS} of them"
+            )
         for tensor in tensors:
             _check_tensor(subject, f"model {side} ", tensor)
         _check_unique(subject, side, [tensor.name for tensor in tensors])
@@ -57,11 +66,23 @@ def _check_tensor(subject: Subject, label: str, tensor: Any) -> None:
             f"{subject.name}",
             "give reshape a shape, or set max_batch_size",
         )
+    _check_count(subject, f"{label}dims", tensor.dims)
     _check_dims(subject, f"{label}dimension", tensor.dims)
     if tensor.HasField("reshape"):
+        _check_count(subject, f"{label}reshape", tensor.reshape.shape)
         _check_dims(subject, f"{label}reshape dimensions", tensor.reshape.shape)
         _check_reshape(subject, label, list(tensor.dims), list(tensor.reshape.shape))
     _check_tensorrt_only(subject, label, tensor)
+
+
+def _check_count(subject: Subject, label: str, dims: Sequence[int]) -> None:
+    batch = 1 if subject.proto.max_batch_size > 0 else 0
+    if len(dims) + batch > _MOST_DIMS:
+        subject.refuse(
+            f"{label} has {len(dims)} dimensions for {subject.name}",
+            f"write at most {_MOST_DIMS - batch}: an array has at most {_MOST_DIMS}"
+            + (", one of them the batch" if batch else ""),
+        )
 
 
 def _check_dims(subject: Subject, label: str, dims: Iterable[int]) -> None:
@@ -96,7 +117,7 @@ def _trunks(shape: list[int]) -> list[int]:
 
 
 def _check_unique(subject: Subject, side: str, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         subject.refuse(
             f"model {side} {listed(twice)} is declared more than once for {subject.name}", "keep one of them"

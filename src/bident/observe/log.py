@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import textwrap
 import time
 from typing import TextIO
 
 _LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
+
+_UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""C0 and C1 controls, line and paragraph separators, and what turns the direction of writing."""
 
 
 class TritonFormatter(logging.Formatter):
@@ -29,11 +33,16 @@ class TritonFormatter(logging.Formatter):
             microseconds = int(record.created % 1 * 1_000_000)
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', utc)}.{microseconds:06d} {place}"
         # Escaped as JSON: a message that carries a client's bytes cannot forge a line of its own.
-        line = f"{head} {json.dumps(record.getMessage(), ensure_ascii=False)}"
+        line = f"{head} {_tame(json.dumps(record.getMessage(), ensure_ascii=False))}"
         if record.exc_info:
-            # Indented for the same reason: its last line repeats what the exception says.
-            line += "\n" + textwrap.indent(self.formatException(record.exc_info), "  ", lambda _: True)
+            # Escaped and indented for the same reason: its last line repeats what the exception says.
+            line += "\n" + textwrap.indent(_tame(self.formatException(record.exc_info)), "  ", lambda _: True)
         return line
+
+
+def _tame(text: str) -> str:
+    """``text`` with everything escaped that a terminal obeys or that ends a line, but line feeds and tabs."""
+    return _UNTAMED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str) -> None:

@@ -56,6 +56,16 @@ def parse_tensor_args(
     return settle(TensorSettings(**(preferred | values)), frozenset(values))
 
 
+def canonical_flags(argv: Sequence[str]) -> list[str]:
+    """``argv`` with every flag in full and as one word, however it was written. Raises SettingsError."""
+    return [
+        f"{row.flag}={text}" if row.takes_value else row.flag
+        for name, given in _from_flags(argv).items()
+        for row in [_BY_NAME[name]]
+        for text in given.texts
+    ]
+
+
 def _value(row: Setting, given: _Given) -> Any:
     try:
         items = [row.kind.parse(text) for text in given.texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,14 @@ class InferInput:
         self.data = data
 
 
+class Outcome(Enum):
+    """What became of an answer: written, impossible to write, or known when ``InferResponse.settled`` is called."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    LATER = "later"
+
+
 class InferRequest:
     """One question to one model. Made by a door, completed by the engine, answered through ``reply``.
 
@@ -55,7 +64,7 @@ class InferRequest:
     queued_ns: int = 0
     deadline_ns: int = 0
     cancelled: bool = False
-    reply: Callable[[InferResponse], None]
+    reply: Callable[[InferResponse], Outcome]
     """Set by the door before the request is handed to the engine."""
 
     def __init__(
@@ -103,13 +112,15 @@ class InferResponse:
     """One answer: rows ``start`` to ``stop`` of a batch's ``columns``.
 
     The first axis of the columns is the batch axis, unless ``stop`` is -1: then the columns are
-    whole. ``error`` set means that the request failed, and ``columns`` is empty.
+    whole. ``error`` set means that the request failed, and ``columns`` is empty. ``settled`` is for
+    answers that are written later: the engine sets it, and the door says through it whether they were.
     """
 
     # Defaults live on the class: one is made per request, and most never differ from them.
     parameters: dict[str, Any] | None = None
     error: ServeError | None = None
     final: bool = True
+    settled: Callable[[bool], None] | None = None
 
     def __init__(
         self, model_name: str, model_version: str, request_id: str, columns: Sequence[Column], start: int, stop: int

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bident.errors import invalid_arg
 from bident.wire.datatypes import BOOL, BYTES, DataType
+from bident.wire.shown import shown
 
 _LENGTH = struct.Struct("<I")
 
@@ -40,7 +41,7 @@ def unpack(name: str, datatype: DataType, shape: tuple[int, ...], count: int, ra
     expected = count * datatype.size
     if len(raw) != expected:
         raise invalid_arg(
-            f"input byte size mismatch for input '{name}'. Expected {expected}, got {len(raw)}: "
+            f"input byte size mismatch for input {shown(name)}. Expected {expected}, got {len(raw)}: "
             f"shape {list(shape)} of {datatype.name} takes {datatype.size} bytes an element"
         )
     if datatype is BOOL:
@@ -66,7 +67,7 @@ def _unpack_bytes(name: str, count: int, raw: bytes | memoryview) -> NDArray[Any
     # Each element takes at least its four length bytes, so a lying count cannot make us allocate.
     if count * _LENGTH.size > size:
         raise invalid_arg(
-            f"expected {count} string elements for inference input '{name}', but its {size} bytes "
+            f"expected {count} string elements for inference input {shown(name)}, but its {size} bytes "
             f"cannot hold that many (each starts with a 4-byte little-endian length)"
         )
     elements = np.empty(count, dtype=object)
@@ -75,20 +76,20 @@ def _unpack_bytes(name: str, count: int, raw: bytes | memoryview) -> NDArray[Any
         start = at + _LENGTH.size
         if start > size:
             raise invalid_arg(
-                f"incomplete string length indicator for inference input '{name}': element {index} of {count} "
+                f"incomplete string length indicator for inference input {shown(name)}: element {index} of {count} "
                 f"starts at byte {at}, and the data ends at byte {size}"
             )
         (length,) = _LENGTH.unpack_from(data, at)
         at = start + length
         if at > size:
             raise invalid_arg(
-                f"incomplete string data for inference input '{name}': element {index} declares {length} bytes, "
+                f"incomplete string data for inference input {shown(name)}: element {index} declares {length} bytes, "
                 f"{size - start} are left (the length is a little-endian uint32 that counts bytes)"
             )
         elements[index] = data[start:at]
     if at != size:
         raise invalid_arg(
-            f"unexpected number of string elements for inference input '{name}': expecting {count}, "
+            f"unexpected number of string elements for inference input {shown(name)}: expecting {count}, "
             f"and {size - at} bytes are left after them"
         )
     return elements

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import zipfile
@@ -19,6 +20,7 @@ import xgboost
 from google.protobuf import text_format
 from onnx import TensorProto, helper
 
+from bident.cli import process
 from bident.cli.detect import detect
 from bident.cli.record import STATE_DIR, Record
 from bident.errors import ServeError
@@ -105,6 +107,8 @@ def archive(*names: str) -> bytes:
         (struct.pack("<Q", 4) + b'{"a"}' + b"\0" * 20, "safetensors"),
         (b'<?xml version="1.0"?><net name="x">', "is an OpenVINO model"),
         (b"", "is empty"),
+        (onnx_model("n", 3).SerializeToString()[:-20], "is truncated or damaged"),
+        (b"\0\1\2damaged\xff" * 20, "is truncated or damaged"),
         (b'{"a": 1}', "is none of the models Bident knows"),
         (b"some text", "is none of the models Bident knows"),
     ],
@@ -145,7 +149,8 @@ def test_the_folder_is_complete_and_explains_itself(bident: Bident, tmp_path: Pa
     assert (folder / "1" / "model.onnx").read_bytes() == (tmp_path / "My model.v2.onnx").read_bytes()
     text = (folder / "config.pbtxt").read_text(encoding="utf-8")
     config = text_format.Parse(text, pb.ModelConfig())
-    assert (config.name, config.backend, config.max_batch_size) == ("My_model_v2", "onnxruntime", 4)
+    assert (config.name, config.backend, config.max_batch_size) == ("My_model_v2", "onnxruntime", 64)
+    assert "Triton's default would be 4" in text
     assert (config.input[0].name, list(config.input[0].dims)) == ("x", [3])
     assert config.HasField("dynamic_batching")
     fields = [line for line in text.splitlines() if line and not line.startswith(("#", " ", "}"))]
@@ -207,18 +212,91 @@ def test_nothing_is_overwritten(bident: Bident, tmp_path: Path) -> None:
 def test_names_that_are_no_folder(bident: Bident, tmp_path: Path, name: str) -> None:
     onnx.save(onnx_model("n", 3), str(tmp_path / "m.onnx"))
     result = bident("add", tmp_path / "m.onnx", "--name", name)
-    assert result.code == 1
+    assert result.code == 2
     assert "cannot be a model name" in result.err
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("explicit", "bident load m"), ("none", "bident down"), ("poll", "will find it by itself")],
+    [("explicit", "bident load m"), ("none", "bident restart"), ("poll", "will find it by itself")],
 )
 def test_the_next_step_depends_on_the_server(
     bident: Bident, server: FakeServer, tmp_path: Path, mode: str, message: str
 ) -> None:
     Path(STATE_DIR).mkdir()
-    Record(1, 0.0, server.url, "", "127.0.0.1", mode, 30, "log").write(Path(STATE_DIR))
+    own = Record(os.getpid(), process.born(os.getpid()), server.url, "", "127.0.0.1", mode, 30, "log")
+    own.write(Path(STATE_DIR))
     onnx.save(onnx_model("n", 3), str(tmp_path / "m.onnx"))
-    assert message in bident("add", tmp_path / "m.onnx", "--url", server.url).out
+    assert message in bident("add", tmp_path / "m.onnx").out
+    assert message in bident("add", tmp_path / "m.onnx", "--name=m2", "--url", server.url).out.replace("m2", "m")
+
+
+def test_a_server_of_somebody_else_is_not_asked(
+    bident: Bident, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bident.cli.target.DEFAULT_URL", server.url)
+    onnx.save(onnx_model("n", 3), str(tmp_path / "m.onnx"))
+    result = bident("add", tmp_path / "m.onnx")
+    assert (result.code, result.err) == (0, "")
+    assert "Next: 'bident up'" in result.out
+    assert server.paths == []
+    # Nor is a server that has died taken for one that runs.
+    Path(STATE_DIR).mkdir()
+    Record(os.getpid(), 1.0, server.url, "", "127.0.0.1", "explicit", 30, "log").write(Path(STATE_DIR))
+    assert "Next: 'bident up'" in bident("add", tmp_path / "m.onnx", "--name=n").out
+    assert server.paths == []
+
+
+@pytest.mark.parametrize("suffix", [".json", ".textproto", ".pbtxt", ".onnxtxt"])
+@pytest.mark.parametrize("content", [b'{"layers": [1]}', b"ir_version: x {", b"\0\1"])
+def test_what_a_file_is_called_chooses_no_parser(bident: Bident, tmp_path: Path, suffix: str, content: bytes) -> None:
+    (tmp_path / f"x{suffix}").write_bytes(content)
+    result = bident("add", tmp_path / f"x{suffix}")
+    assert result.code == 1
+    assert "is none of the models Bident knows" in result.err
+    assert "fault in Bident" not in result.err
+    onnx.save(onnx_model("n", 3), str(tmp_path / f"whole{suffix}"), format="protobuf")
+    added = bident("add", tmp_path / f"whole{suffix}")
+    assert added.code == 0, added.err
+
+
+def test_a_file_that_fails_later_is_named_as_the_user_knows_it(bident: Bident, tmp_path: Path) -> None:
+    write_tree("xgboost_json", tmp_path / "whole.json")
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes((tmp_path / "whole.json").read_bytes()[:-300])
+    result = bident("add", damaged, "--repo", "deep/er")
+    assert result.code == 1
+    assert str(damaged) in result.err
+    assert ".zoo-" not in result.err
+    assert not Path("deep").exists()
+
+
+def test_probabilities_instead_of_classes(bident: Bident, tmp_path: Path) -> None:
+    write_tree("xgboost_json", tmp_path / "two.json")
+    three = {"objective": "multi:softprob", "num_class": 3, "max_depth": 2}
+    classes = (X[:, 0] * 2.99).astype(int)
+    xgboost.train(three, xgboost.DMatrix(X, classes), 2).save_model(str(tmp_path / "three.json"))
+    assert bident("add", tmp_path / "two.json", "--proba").code == 0
+    assert bident("add", tmp_path / "three.json", "--proba").code == 0
+    assert bident("add", tmp_path / "three.json", "--name", "decided").code == 0
+    said = {}
+    for name in ("two", "three", "decided"):
+        text = Path("model_repository", name, "config.pbtxt").read_text(encoding="utf-8")
+        config = text_format.Parse(text, pb.ModelConfig())
+        more = {key: value.string_value for key, value in config.parameters.items() if key != "model_type"}
+        said[name] = (list(config.output[0].dims), more)
+    probabilities = {"is_classifier": "true", "predict_proba": "true"}
+    # A threshold decides between two classes, and has no effect on three.
+    assert said == {
+        "two": ([2], probabilities),
+        "three": ([3], probabilities),
+        "decided": ([1], {"is_classifier": "true"}),
+    }
+
+
+def test_probabilities_of_what_has_none(bident: Bident, tmp_path: Path) -> None:
+    write_tree("lightgbm", tmp_path / "m.txt")
+    onnx.save(onnx_model("n", 3), str(tmp_path / "m.onnx"))
+    assert "--proba is for classifiers" in bident("add", tmp_path / "m.txt", "--proba").err
+    assert "--proba is for tree models" in bident("add", tmp_path / "m.onnx", "--proba").err
+    assert not Path("model_repository").exists()

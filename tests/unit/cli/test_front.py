@@ -52,7 +52,14 @@ def test_help_is_quick() -> None:
 
 
 def test_version(bident: Bident) -> None:
-    assert bident("--version").out == f"bident {__version__}\n"
+    assert bident("--version").out == bident("version").out == f"bident {__version__}\n"
+
+
+def test_help_is_a_command_too(bident: Bident) -> None:
+    assert bident("help").out == bident("--help").out
+    assert bident("help", "ls").out == bident("ls", "--help").out
+    assert bident("help", "serve").out == bident("serve", "--help").out
+    assert bident("help", "nope").code == 2
 
 
 @pytest.mark.parametrize("words", [["nope"], ["run"], ["ls", "--nope"], ["run", "a", "b", "--top=0"]])
@@ -60,6 +67,13 @@ def test_a_wrong_command_line_is_2(bident: Bident, words: list[str]) -> None:
     result = bident(*words)
     assert result.code == 2
     assert "Traceback" not in result.err
+
+
+def test_the_shell_completes_commands(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_BIDENT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "bident st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert bident().out == "status\n"
 
 
 def test_nobody_at_home_is_one_line_with_the_cure(bident: Bident) -> None:
@@ -73,7 +87,7 @@ def test_nobody_at_home_is_one_line_with_the_cure(bident: Bident) -> None:
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "127.0.0.1:notaport"])
 def test_a_url_that_is_none(bident: Bident, url: str) -> None:
     result = bident("ls", "--url", url)
-    assert result.code == 1
+    assert result.code == 2
     assert "http://127.0.0.1:8000" in result.err
 
 

@@ -5,26 +5,42 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from bident.cli import background, ports
+from bident.cli import background, ports, process
 from bident.cli.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident
 
 SERVER = """
-import json, os, signal, sys
+import json, os, signal, sys, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+def end_with_the_test(parent=os.getppid(), last=time.monotonic() + 60):
+    while os.getppid() == parent and time.monotonic() < last:
+        time.sleep(0.1)
+    os._exit(9)
+
+threading.Thread(target=end_with_the_test, daemon=True).start()
 flags = dict(word.split("=", 1) for word in sys.argv[1:])
 mode = os.environ.get("FAKE_MODE", "")
 print("flags", json.dumps(flags), flush=True)
 if mode == "dies":
     sys.exit("cannot open the shutters")
+if mode == "refuses":
+    for message in ("failed to load 'bad': it is \\"damaged\\"", "failed to load all models"):
+        print("E1130 14:59:29.225140 %d app.py:142]" % os.getpid(), json.dumps(message), file=sys.stderr)
+    print("I1130 14:59:29.225140 %d app.py:142]" % os.getpid(), "\\n".join(str(line) for line in range(50)))
+    sys.exit(1)
+if "--log-file" in flags:
+    with open(flags["--log-file"], "a") as log:
+        log.write("a line of the log file\\n")
 
 class Door(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -68,7 +84,8 @@ def up(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def flags() -> dict[str, str]:
-    line = Path(STATE_DIR, "serve.log").read_text(encoding="utf-8").splitlines()[0]
+    lines = Path(STATE_DIR, "serve.log").read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.startswith("flags "))
     parsed: dict[str, str] = json.loads(line.removeprefix("flags "))
     return parsed
 
@@ -81,8 +98,8 @@ def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
     assert Path(STATE_DIR, "serve.pid").read_text(encoding="utf-8") == f"{record.pid}\n"
     assert record.url in result.out
     assert "host.docker.internal" in result.out
-    assert flags()["--model-repository"] == "model_repository"
     assert flags()["--log-verbose"] == "1"
+    assert flags()["--exit-on-error"] == "false"
     if sys.platform != "win32":
         assert os.getsid(record.pid) == record.pid
 
@@ -129,7 +146,92 @@ def test_models_that_failed_are_named(bident: Bident, up: list[str], monkeypatch
     result = bident(*up)
     assert result.code == 1
     assert "m 1: no file" in result.err
+    assert "mend its folder, then 'bident restart'" in result.err
+    state = bident("status")
+    assert state.code == 1
+    assert "not ready" in state.out
+    assert "m 1: no file" in state.err
+    assert json.loads(bident("status", "--json").out)["failed"][0]["reason"] == "no file"
     assert bident("down").code == 0
+    # What helps depends on the control mode.
+    polling = bident(*up, "--model-control-mode=poll")
+    assert "mend its folder, it is picked up by itself" in polling.err
+    assert bident("down").code == 0
+
+
+def test_the_reasons_are_shown_however_much_was_logged_after_them(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", "refuses")
+    result = bident(*up, "--exit-on-error=true")
+    assert result.code == 1
+    assert result.err.splitlines()[-2:] == ["  failed to load 'bad': it is \"damaged\"", "  failed to load all models"]
+    assert flags()["--exit-on-error"] == "true"
+
+
+def test_exit_on_error_is_the_users(bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIDENT_EXIT_ON_ERROR", "true")
+    assert bident(*up).code == 0
+    assert flags()["--exit-on-error"] == "true"
+    assert bident("down").code == 0
+
+
+def test_a_crash_is_told_from_a_stop(bident: Bident, up: list[str]) -> None:
+    assert bident(*up).code == 0
+    record = Record.read(Path(STATE_DIR))
+    assert record is not None
+    psutil.Process(record.pid).kill()
+    psutil.wait_procs([psutil.Process(record.pid)] if psutil.pid_exists(record.pid) else [], timeout=5)
+    state = bident("status")
+    assert state.code == 1
+    assert "it ended unexpectedly, see 'bident logs'" in state.out
+    assert json.loads(bident("status", "--json").out)["ended_unexpectedly"]
+    again = bident(*up)
+    assert again.code == 0
+    assert f"(pid {record.pid}) ended unexpectedly" in again.err
+    assert bident("down").code == 0
+    assert bident("status").out == "Down. Start it with 'bident up'.\n"
+
+
+def test_flags_that_come_too_late_are_named_and_restart_applies_them(bident: Bident, up: list[str]) -> None:
+    Path("second").mkdir()
+    assert bident(*up, "--log-verbose=1").code == 0
+    first = Record.read(Path(STATE_DIR))
+    assert first is not None
+    assert "ignored" not in bident(*up).err
+    late = bident(*up, "--log-verbose", "2", "--id=x").err
+    assert "It runs without --log-verbose=2 --id=x, ignored here" in late
+    assert "'bident restart --http-port=0 --metrics-port=0 --log-verbose=2 --id=x' applies" in late
+
+    assert bident("restart").code == 0
+    second = Record.read(Path(STATE_DIR))
+    assert second is not None
+    assert second.pid != first.pid
+    assert not first.running()
+    assert flags()["--log-verbose"] == "1"
+
+    # What is wrong is said before anything is stopped.
+    assert bident("restart", "--htp-port=1").code == 2
+    assert second.running()
+    result = bident("restart", *up[1:], "--repo", "model_repository", "--repo", "second")
+    assert result.code == 0, result.err
+    third = Record.read(Path(STATE_DIR))
+    assert third is not None
+    assert third.flags[:2] == ("--model-repository=model_repository", "--model-repository=second")
+    assert "--log-verbose" not in flags()
+    assert bident("down").code == 0
+
+
+def test_logs_follow_the_log_file_and_the_last_log_is_kept(bident: Bident, up: list[str]) -> None:
+    assert bident(*up).code == 0
+    assert bident("down").code == 0
+    before = Path(STATE_DIR, "serve.log").read_text(encoding="utf-8")
+    assert bident(*up, "--log-file=elsewhere.log").code == 0
+    assert Path(STATE_DIR, "serve.log.1").read_text(encoding="utf-8") == before
+    assert bident("logs").out == "a line of the log file\n"
+    assert bident("down").code == 0
+    # The stopped server's notes are gone; its output still says where it wrote.
+    assert str(Path("elsewhere.log").resolve()) in bident("logs").out
 
 
 def test_down_insists_when_asking_is_not_enough(bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,18 +262,18 @@ def test_every_port_that_is_taken_is_named_with_its_holder(bident: Bident, up: l
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "message"),
     [
-        (["--repo", "nowhere"], "there is no model repository at nowhere; make one with 'bident zoo build"),
-        (["--htp-port=1"], "did you mean '--http-port'?"),
-        (["--allow-http=false"], "'bident up' waits on the HTTP door"),
+        (["--repo", "nowhere"], 1, "there is no model repository at nowhere; make one with 'bident zoo build"),
+        (["--htp-port=1"], 2, "did you mean '--http-port'?"),
+        (["--allow-http=false"], 1, "'bident up' waits on the HTTP door"),
     ],
 )
 def test_what_cannot_start_is_said_before_starting(
-    bident: Bident, up: list[str], words: list[str], message: str
+    bident: Bident, up: list[str], words: list[str], code: int, message: str
 ) -> None:
     result = bident("up", *words)
-    assert result.code == 1
+    assert result.code == code
     assert message in result.err
     assert not Path(STATE_DIR).exists()
 
@@ -193,6 +295,20 @@ def test_no_log_yet(bident: Bident) -> None:
     result = bident("logs")
     assert result.code == 1
     assert "'bident up' starts a server that writes one" in result.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the stand-in ends by its own clock")
+def test_the_stand_in_ends_with_whoever_started_it() -> None:
+    """An aborted run of these tests leaves nothing behind."""
+    starter = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
+    starter += "; import time; time.sleep(0.5)"
+    port = ports.free_port("127.0.0.1")
+    command = [sys.executable, "-c", starter, sys.executable, "-c", SERVER, f"--http-port={port}"]
+    pid = int(subprocess.run(command, capture_output=True, check=True, timeout=20).stdout)
+    deadline = time.monotonic() + 10
+    while process.alive(pid, process.born(pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_addresses() -> None:

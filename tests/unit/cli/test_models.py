@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
+
+import pytest
 
 from bident.cli.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident, FakeModel, FakeServer, iris, tensor
@@ -116,16 +119,71 @@ def test_show_of_an_unknown_model_is_the_servers_error(bident: Bident, server: F
 def test_load_and_unload(bident: Bident, server: FakeServer) -> None:
     assert bident("load", "a b", "--url", server.url).code == 0
     assert bident("unload", "iris", "--url", server.url).code == 0
-    assert server.paths[-2:] == ["/v2/repository/models/a%20b/load", "/v2/repository/models/iris/unload"]
+    told = [path for path in server.paths if path.startswith("/v2/repository/models/")]
+    assert told == [
+        "/v2/repository/models/a%20b/load",
+        "/v2/repository/models/iris/unload",
+    ]
+
+
+def test_unload_of_what_was_not_loaded_says_so(bident: Bident, server: FakeServer) -> None:
+    result = bident("unload", "nope", "--url", server.url)
+    assert (result.code, result.err) == (1, "bident: nothing was loaded under the name 'nope' (loaded: iris)\n")
 
 
 def test_load_where_it_is_not_allowed_says_how_to_allow_it(bident: Bident, server: FakeServer) -> None:
     server.refusal = (503, "explicit model load / unload is not allowed if polling is enabled")
     result = bident("load", "iris", "--url", server.url)
     assert result.code == 1
-    assert "bident up --model-control-mode=explicit" in result.err
+    assert "'bident up --model-control-mode=explicit' does that" in result.err
+    # The server of this folder keeps its other flags.
+    Path(STATE_DIR).mkdir()
+    flags = ("--id=x", "--model-control-mode=poll")
+    Record(1, 0.0, server.url, "", "127.0.0.1", "poll", 30, "log", flags).write(Path(STATE_DIR))
+    result = bident("load", "iris", "--url", server.url)
+    assert "'bident restart --id=x --model-control-mode=explicit' does that" in result.err
 
 
 def test_an_answer_that_is_not_v2(bident: Bident, server: FakeServer) -> None:
     server.refusal = (502, "bad gateway")
     assert bident("ls", "--url", server.url).err == "bident: bad gateway\n"
+
+
+def test_messages_come_without_what_says_nothing(bident: Bident, server: FakeServer) -> None:
+    server.refusal = (400, "[request id: <id_unknown>] unexpected shape;\n")
+    assert bident("ls", "--url", server.url).err == "bident: unexpected shape\n"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"detail": "Not Found"}', b"[]"])
+def test_another_kind_of_server_is_named(bident: Bident, server: FakeServer, body: bytes) -> None:
+    server.answer = lambda path, headers, sent: (404, {}, body)  # type: ignore[method-assign]
+    result = bident("ls", "--url", server.url)
+    assert result.code == 1
+    assert f"{server.url} answered 404 with something that is not the v2 protocol: another kind of" in result.err
+
+
+def test_where_nothing_was_started_the_server_that_is_used_is_named(
+    bident: Bident, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bident.cli.target.DEFAULT_URL", server.url)
+    result = bident("ls")
+    assert result.code == 0
+    assert result.err == f"using {server.url} (not started from this folder)\n"
+    assert bident("ls", "--url", server.url).err == ""
+
+
+def test_somebody_elses_server_does_not_stand_in_for_one_that_died(
+    bident: Bident, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bident.cli.target.DEFAULT_URL", server.url)
+    Path(STATE_DIR).mkdir()
+    Record(os.getpid(), 1.0, server.url, "", "127.0.0.1", "none", 30, "log").write(Path(STATE_DIR))
+    result = bident("ls")
+    assert result.code == 1
+    assert "it ended unexpectedly, see 'bident logs'; start it with 'bident up'" in result.err
+    assert server.paths == []
+
+
+@pytest.mark.parametrize("words", [["ls", "--url", "ftp://x"], ["ls", "more"], ["run"], ["up", "--htp-port=1"]])
+def test_a_wrong_command_line_is_2(bident: Bident, words: list[str]) -> None:
+    assert bident(*words).code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bident.cli import process
+from bident.cli.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident, FakeModel, FakeServer, tensor
 
 IRIS = [[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]
@@ -49,6 +52,35 @@ def test_the_same_rows_from_every_kind_of_text(bident: Bident, server: FakeServe
     np.testing.assert_array_equal(only(server), np.array(IRIS, np.float32))
     assert "10.2  11.2  12.2" in result.out
     assert "iris version 1, " in result.out
+
+
+def test_a_header_that_no_model_declares_is_said_to_be_ignored(bident: Bident, server: FakeServer) -> None:
+    source = write("a.csv", "pw,pl,sw,sl\n5.1,3.5,1.4,0.2\n")
+    assert "header ignored: columns are taken in their order" in bident("run", "iris", source, "--url", server.url).err
+    np.testing.assert_array_equal(only(server), np.array(IRIS[:1], np.float32))
+    source = write("a.csv", "5.1,3.5,1.4,0.2\n")
+    assert "header" not in bident("run", "iris", source, "--url", server.url).err
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "reason", "cure"),
+    [
+        ("poll", "UNAVAILABLE", "no file;", "no file; mend its folder, it is picked up by itself\n"),
+        ("none", "UNAVAILABLE", "no file", "no file; mend its folder, then 'bident restart'\n"),
+        ("explicit", "UNAVAILABLE", "no file", "no file; mend its folder, then 'bident load iris'\n"),
+        ("explicit", "UNAVAILABLE", "unloaded", "unloaded; load it with 'bident load iris'\n"),
+        ("none", "", "", "it was never loaded; 'bident restart' loads it\n"),
+        ("poll", "", "", "it was never loaded; it is loaded by itself soon\n"),
+    ],
+)
+def test_what_helps_depends_on_the_control_mode(
+    bident: Bident, server: FakeServer, mode: str, state: str, reason: str, cure: str
+) -> None:
+    server.models["iris"].state, server.models["iris"].reason = state, reason
+    Path(STATE_DIR).mkdir()
+    own = Record(os.getpid(), process.born(os.getpid()), server.url, "", "127.0.0.1", mode, 30, "log")
+    own.write(Path(STATE_DIR))
+    assert bident("run", "iris", "[1, 2, 3, 4]").err == f"bident: model 'iris' is not loaded: {cure}"
 
 
 def test_numpy_files(bident: Bident, server: FakeServer) -> None:
@@ -158,7 +190,7 @@ def test_whole_floats_are_whole_numbers(bident: Bident, server: FakeServer) -> N
     ("model", "state", "message"),
     [
         ("irsi", "READY", "there is no model 'irsi'; did you mean 'iris'?"),
-        ("iris", "UNAVAILABLE", "model 'iris' is not loaded: broken file; load it with 'bident load iris'"),
+        ("iris", "UNAVAILABLE", "model 'iris' is not loaded: broken file; mend its folder, then 'bident load iris'"),
         ("iris", "", "it was never loaded"),
     ],
 )

@@ -55,7 +55,7 @@ def http_answer(status: int, body: bytes) -> bytes:
         (http_answer(503, b'{"error":"later"}'), Code.UNAVAILABLE, "later"),
         (http_answer(501, b'{"error":"never"}'), Code.UNSUPPORTED, "never"),
         (http_answer(500, b'{"error":"oh"}'), Code.INTERNAL, "oh"),
-        (http_answer(500, b"[]"), Code.INTERNAL, "answered 500 without a reason"),
+        (http_answer(500, b"[]"), Code.INTERNAL, "answered 500 with something that is not the v2 protocol"),
         (http_answer(502, b"<html>"), Code.INTERNAL, "not the v2 protocol"),
         (http_answer(200, b""), Code.INTERNAL, "not the v2 protocol"),
         (b"", Code.UNAVAILABLE, "broke the connection off"),

@@ -51,7 +51,7 @@ async def test_unknown_and_unloaded_models_are_told_apart(tmp_path: Path) -> Non
     assert "Request for unknown model: 'never' is not found" in site.no_answer("never").message
     assert site.no_answer("m", "7").code is Code.NOT_FOUND
     await site.engine.unload("m")
-    await until(lambda: site.engine.index(ready=False)[0].get("reason") == "unloaded", "the unload")
+    await until(lambda: site.engine.lifecycle.states("m")[1].reason == "unloaded", "the unload")
     assert site.no_answer("m").code is Code.NOT_FOUND
     assert "Request for unknown model: 'm' is not found" in site.no_answer("m").message
     for odd in ("..", "", "a/b", "\0", "\ud800", "x" * 5000, ".git"):
@@ -148,7 +148,6 @@ async def test_the_server_is_ready_once_started_and_every_model_is(tmp_path: Pat
     write_times(site.models, "good", "2")
     write_times(site.models, "bad", "no number")
     for each in (site, lenient):
-        assert each.engine.is_live
         assert not each.engine.is_ready
 
     failures = await site.engine.start(None)
@@ -172,7 +171,7 @@ async def test_a_server_without_models_is_ready(tmp_path: Path) -> None:
     await site.engine.start(None)
 
     assert site.engine.is_ready
-    assert site.engine.index(ready=False) == []
+    assert await site.engine.index(ready=False) == []
 
 
 @on_loop
@@ -187,7 +186,7 @@ async def test_a_server_on_its_way_out_answers_what_it_has_and_takes_nothing_new
 
     assert site.no_answer().code is Code.UNAVAILABLE
     assert "Server exiting" in site.no_answer().message
-    assert (site.engine.is_live, site.engine.is_ready) == (False, False)
+    assert not site.engine.is_ready
     with pytest.raises(ServeError, match="Server exiting"):
         site.engine.check_running()
     for control in (site.engine.load, site.engine.unload):
@@ -235,7 +234,7 @@ async def test_the_index_lists_what_exists_and_where_it_stands(tmp_path: Path) -
     (site.models / ".git").mkdir()
     await site.engine.start(["good", "bad"])
 
-    assert site.engine.index(ready=False) == [
+    assert await site.engine.index(ready=False) == [
         {
             "name": "bad",
             "version": "1",
@@ -247,4 +246,4 @@ async def test_the_index_lists_what_exists_and_where_it_stands(tmp_path: Path) -
         {"name": "good", "version": "10", "state": "READY"},
         {"name": "never"},
     ]
-    assert [row["version"] for row in site.engine.index(ready=True)] == ["1", "9", "10"]
+    assert [row["version"] for row in await site.engine.index(ready=True)] == ["1", "9", "10"]

@@ -98,7 +98,7 @@ async def test_unloading_a_name_that_nobody_knows_succeeds(tmp_path: Path) -> No
 
     await site.engine.unload("nobody")
 
-    assert site.engine.index(ready=False) == []
+    assert await site.engine.index(ready=False) == []
 
 
 # Overlays: models that come with the request
@@ -159,7 +159,7 @@ async def test_a_model_may_come_wholly_from_the_request(tmp_path: Path) -> None:
     await site.engine.load("new", CONFIG, {"1/factor": b"9"})
 
     assert await site.answer("new") == [[9, -9]]
-    assert site.engine.index(ready=False) == [{"name": "new", "version": "1", "state": "READY"}]
+    assert await site.engine.index(ready=False) == [{"name": "new", "version": "1", "state": "READY"}]
     await site.engine.unload("new")
     await until(lambda: site.overlay_folders() == [], "the overlay removed")
 
@@ -258,7 +258,7 @@ async def test_polling_follows_the_repository(tmp_path: Path) -> None:
     await until(lambda: not site.engine.lifecycle.in_flight(), "the end of what went")
     await site.engine.poll()
     assert site.no_answer("goes").code is Code.INVALID_ARG
-    assert [row["name"] for row in site.engine.index(ready=False)] == ["changes", "comes", "stays"]
+    assert [row["name"] for row in await site.engine.index(ready=False)] == ["changes", "comes", "stays"]
 
 
 @on_loop
@@ -311,5 +311,5 @@ async def test_a_model_in_two_repositories_is_in_neither(tmp_path: Path) -> None
 
     assert "not unique across all model repositories" in failures["m"].message
     assert site.no_answer("m").code is Code.NOT_FOUND
-    (row,) = site.engine.index(ready=False)
+    (row,) = await site.engine.index(ready=False)
     assert (row["name"], row["state"], row["reason"]) == ("m", "UNAVAILABLE", failures["m"].message)

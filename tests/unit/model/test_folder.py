@@ -117,6 +117,36 @@ def test_names_that_lead_elsewhere_are_refused(name):
         check_name(name)
 
 
+@pytest.mark.parametrize("name", [".", ".git", ".m", "lost+found"])
+def test_hidden_names_are_refused(name):
+    with pytest.raises(ServeError, match="hidden folder"):
+        check_name(name)
+
+
+def test_a_name_that_is_no_text_is_refused_in_text():
+    with pytest.raises(ServeError, match="not valid Unicode") as refused:
+        check_name("bad\udcff")
+    assert refused.value.message.encode().decode() == refused.value.message
+
+
+def test_a_link_to_itself_costs_only_itself(folder):
+    (versions(folder, "1").directory / "loop").symlink_to("loop")
+    (folder.directory / "7").symlink_to("7")
+    assert folder.versions() == [1]
+    assert folder.warnings() == []
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_config_that_is_no_file_is_refused_and_not_waited_for(folder, what):
+    path = folder.directory / "config.pbtxt"
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        folder.raw_config()
+
+
 def test_what_is_not_read_is_told(folder):
     assert versions(folder, "1").warnings() == []
     config(versions(folder, "02"), "max_batch_size: 1", "config.pbtxt.txt")
@@ -186,7 +216,36 @@ def test_what_editors_and_python_leave_behind_is_not_a_change(whole, name):
 def test_links_that_go_round_or_nowhere_end(whole):
     (whole.directory / "1" / "round").symlink_to(whole.directory)
     (whole.directory / "1" / "nowhere").symlink_to("absent")
+    (whole.directory / "itself").symlink_to("itself")
     assert whole.fingerprint() == whole.fingerprint()
+
+
+def test_folders_that_all_link_to_each_other_are_walked_once(whole, monkeypatch):
+    names = [f"f{number}" for number in range(12)]
+    for name in names:
+        (whole.directory / name).mkdir()
+        for other in names:
+            (whole.directory / name / other).symlink_to(whole.directory / other)
+    walks = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: walks.append(path) or scandir(path))
+
+    before = whole.fingerprint()
+
+    assert len(walks) <= len(names) + 4
+    touch(whole.directory / "f11" / "weights")
+    assert whole.fingerprint() != before
+
+
+def test_a_link_moved_to_another_folder_that_is_there_anyway_is_noticed(whole):
+    for name in ("a", "b"):
+        (whole.directory / name).mkdir()
+    link = whole.directory / "z"
+    link.symlink_to("a")
+    before = whole.fingerprint()
+    link.unlink()
+    link.symlink_to("b")
+    assert whole.fingerprint() != before
 
 
 def test_a_missing_folder_has_a_fingerprint_too(tmp_path):

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from bident.errors import ConfigError
@@ -44,3 +46,6 @@ def test_other_encodings_and_kinds_are_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match="check its kind"):
         labels.load(tmp_path, config("folder"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        labels.load(tmp_path, config("pipe"))

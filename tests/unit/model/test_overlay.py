@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from bident.errors import Code, ConfigError, ServeError
 from bident.model.overlay import materialise
+from bident.model.scratch import Scratch
 
 
 def everything(root):
@@ -64,10 +67,24 @@ def test_a_config_that_is_none_is_refused_before_anything_is_written(tmp_path):
     assert not (tmp_path / "scratch").exists()
 
 
-@pytest.mark.parametrize("name", ["../evil", "", "a/b", ".."])
+@pytest.mark.parametrize("name", ["../evil", "", "a/b", "..", ".", ".hidden", "lost+found", "a\udcff"])
 def test_the_models_name_does_not_lead_out_either(tmp_path, name):
-    with pytest.raises(ServeError):
+    other = materialise("m", None, "{}", {"file:1/a": b""}, tmp_path)
+    with pytest.raises(ServeError) as refused:
         materialise(name, None, "{}", {"file:1/a": b""}, tmp_path)
+    assert refused.value.code is Code.INVALID_ARG
+    assert [path.name for path in tmp_path.iterdir()] == [other.scratch.path.name]
+
+
+@pytest.mark.parametrize("path", [".", "..", "override-1/m", "other", "../elsewhere/override-1"])
+def test_nothing_but_a_folder_of_its_own_is_ever_deleted(tmp_path, path):
+    root = tmp_path / "root"
+    for folder in (root / "override-1" / "m", root / "other", tmp_path / "elsewhere" / "override-1"):
+        folder.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="no folder that was made below"):
+        Scratch(root, root / path).remove()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 ESCAPES = ["../x", "/etc/x", "1/../../x", "1/../../../x", "..", "a\\b", "..\\x", "C:x", "c:/x", "a\0b"]
@@ -91,14 +108,30 @@ def test_doubtful_paths_are_refused(tmp_path, path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_refuses_is_an_answer_and_leaves_nothing(tmp_path):
-    with pytest.raises(ServeError, match="cannot write its override files") as refused:
-        materialise("m", None, "{}", {"file:1": b"", "file:1/a": b""}, tmp_path)
-    assert refused.value.code is Code.INTERNAL
+@pytest.mark.parametrize("paths", [("1", "1/a"), ("x/y/z/a", "x/y")])
+def test_a_name_that_is_a_file_and_a_folder_is_the_senders_mistake(tmp_path, paths):
+    with pytest.raises(ServeError, match="it is also the folder of") as refused:
+        materialise("m", None, "{}", {f"file:{path}": b"" for path in paths}, tmp_path)
+    assert refused.value.code is Code.INVALID_ARG
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_refuses_is_an_answer(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ServeError, match="cannot write its override files"):
+    with pytest.raises(ServeError, match="cannot write its override files") as refused:
         materialise("m", None, "{}", {"file:1/a": b""}, tmp_path / "file")
+    assert refused.value.code is Code.INTERNAL
+
+
+def test_a_full_disk_is_an_answer_that_names_no_none_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ServeError, match="No space left on device; check the space") as refused:
+        materialise("m", None, "{}", {"file:1/a": b""}, tmp_path)
+    assert "None" not in refused.value.message
+    assert list(tmp_path.iterdir()) == []
 
 
 @given(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 
 from bident.errors import ConfigError
 from bident.model import autofill, normalise, pbtxt, validate
@@ -54,7 +55,7 @@ def test_config_is_shown_as_triton_shows_it(name, tmp_path):
 def test_the_answer_can_be_read_back(name, tmp_path):
     proto = complete(name, ANSWERS[name]["config"] or "", tmp_path)
     assert pbtxt.parse_json(ANSWERS[name]["answer"], "answer") == proto
-    assert pbtxt.parse(pbtxt.to_text(proto).encode(), "text") == proto
+    assert pbtxt.parse(text_format.MessageToString(proto).encode(), "text") == proto
     assert ModelConfig.from_proto(proto).name == name
 
 

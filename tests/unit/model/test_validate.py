@@ -1,5 +1,8 @@
 """Checks beyond those that ``test_triton_answers`` compares with a real Triton."""
 
+import re
+import time
+
 import pytest
 
 from bident.errors import ConfigError
@@ -122,3 +125,56 @@ def test_broken_flow_is_refused(steps, fragment):
     with pytest.raises(ConfigError) as refused:
         ensemble(*steps)
     assert fragment in refused.value.message
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_as_many_tensors_as_are_allowed_are_checked_at_once(side):
+    def tensors(count):
+        return "".join(f'{side} {{ name: "{n}" data_type: TYPE_FP32 dims: 1 }}' for n in range(count))
+
+    started = time.process_time()
+    check("", tensors(10_000))
+    assert time.process_time() - started < 2, "the time grows with the square"
+    with pytest.raises(ConfigError, match=f"model m declares 10001 {side}s; declare at most 10000"):
+        check("", tensors(10_001))
+
+
+def tensor(dims, reshape=0):
+    shape = f"reshape {{ shape: {[1] * reshape} }}" if reshape else ""
+    return f'input {{ name: "IN" data_type: TYPE_FP32 dims: {[1] * dims} {shape} }}'
+
+
+@pytest.mark.parametrize(("batch", "most"), [(0, 64), (1, 63)])
+def test_a_shape_has_as_many_dimensions_as_an_array_can_have(batch, most):
+    text = f"max_batch_size: {batch}"
+    check(text, tensor(most, most))
+    with pytest.raises(ConfigError, match=f"dims has {most + 1} dimensions for m; write at most {most}"):
+        check(text, tensor(most + 1))
+    with pytest.raises(ConfigError, match=f"reshape has {most + 1} dimensions for m; write at most {most}"):
+        check(text, tensor(1, most + 1))
+
+
+def test_instances_are_bounded_over_all_groups():
+    check("instance_group { count: 999 } instance_group { count: 1 }")
+    with pytest.raises(ConfigError, match=r"ask for 1001 instances; write a count of at most 1000 in all"):
+        check("instance_group { count: 1000 } instance_group { count: 1 }")
+    with pytest.raises(ConfigError, match="ask for 2147483647 instances"):
+        check("instance_group { count: 2147483647 }")
+
+
+@pytest.mark.parametrize(
+    ("keys", "fragment"),
+    [
+        (["_name__"], "metric tag '_name__' of m would be the label '__name__', which Prometheus reserves"),
+        (["-x"], "metric tag '-x' of m would be the label '__x'"),
+        (["a.b", "a-b"], "metric tags 'a-b' and 'a.b' of m would both be the label '_a_b'"),
+        (["xж", "xы"], "both be the label '_x_'"),
+    ],
+)
+def test_metric_tags_that_a_scraper_could_not_tell_apart_are_refused(keys, fragment):
+    with pytest.raises(ConfigError, match=re.escape(fragment)):
+        check("".join(f'metric_tags {{ key: "{key}" value: "v" }}' for key in keys))
+
+
+def test_metric_tags_with_characters_that_labels_lack_are_taken():
+    check('metric_tags { key: "my-team.x" value: "1" } metric_tags { key: "my" value: "2" }')

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bident.errors import Code, SettingsError
-from bident.settings import TABLE, Setting, TensorSettings, parse_tensor_args
+from bident.settings import TABLE, Setting, TensorSettings, canonical_flags, parse_tensor_args
 from bident.settings.values import Named, RateLimitResource, RestrictedApi
 
 EXPLICIT = ["--model-control-mode=explicit"]
@@ -190,6 +190,13 @@ def test_a_command_may_prefer_other_defaults() -> None:
     assert parse_tensor_args(["--exit-on-error=true"], {}, None, defaults).exit_on_error is True
     # Nobody asked for it, so nobody is told that it does nothing.
     assert parse_tensor_args([], {}, None, defaults).notices == ()
+
+
+def test_flags_are_one_word_each_however_they_were_written() -> None:
+    written = ["--http-port", "1", "--model-repo=a", "--disable-auto-complete-config", "--model-store", "b c"]
+    canonical = ["--http-port=1", "--model-repository=a", "--model-repository=b c", "--disable-auto-complete-config"]
+    assert canonical_flags(written) == canonical
+    assert canonical_flags(canonical) == canonical
 
 
 def test_empty_environment_variables_count_as_unset() -> None:

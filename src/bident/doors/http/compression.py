@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from bident.doors.http.aside import aside
 from bident.doors.http.exchange import Buffer
 from bident.errors import Code, ServeError, invalid_arg
 
@@ -16,9 +15,6 @@ _WINDOW = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"defla
 _WEIGHT = re.compile(rb"[01](\.\d{0,3})?")
 _OFFERED = (b"gzip", b"deflate")
 SUPPORTED = b"gzip, deflate"
-
-# Half of the processors: the event loop and the models need the others.
-_workers = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), "bident compression")
 
 _UNPACK_HERE = 2 * 1024
 _PACK_HERE = 64 * 1024
@@ -29,12 +25,12 @@ async def unpack(encoding: bytes, body: bytes, limit: int) -> bytes:
     """What :func:`decompress` says; a body that may be large is left to a thread."""
     if len(body) <= _UNPACK_HERE:
         return decompress(encoding, body, limit)
-    return await asyncio.get_running_loop().run_in_executor(_workers, decompress, encoding, body, limit)
+    return await aside(partial(decompress, encoding, body, limit))
 
 
 async def pack(encoding: bytes, pieces: Sequence[Buffer]) -> bytes:
     """What :func:`compress` says, done by a thread."""
-    return await asyncio.get_running_loop().run_in_executor(_workers, compress, encoding, pieces)
+    return await aside(partial(compress, encoding, pieces))
 
 
 def is_large(pieces: Sequence[Buffer]) -> bool:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 JSON = b"application/json"
 _OK_JSON = LINE[200] + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
+_LONGEST_MESSAGE = 1 << 20
+"""Whoever makes a message cuts what it quotes; this is for what escaped their notice."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -98,7 +101,9 @@ class Exchange:
 
 
 def error_body(message: str) -> bytes:
-    """The JSON of an error; a message that is not valid text loses only its bad characters."""
+    """The JSON of an error; a message that is not valid text loses only its bad characters, one too long its end."""
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
     try:
         return orjson.dumps({"error": message})
     except TypeError:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bident.http")
 
-_MAX_CHUNKS = 65536
 _CHUNK_FRAMING = 16
 """Bytes that the size line and the line end of an ordinary chunk take at most."""
 _MAX_PIECES = 64
+_UNUSUAL_BODY = 8 << 20
+"""What larger bodies took is given back to the system."""
 _CHANCES = 8
 """How many heads in a row are learnt from a client that never repeats one."""
 _OF_UPGRADES = (b"upgrade", b"http2-settings")
@@ -167,6 +168,9 @@ class RequestReader:
             if version not in ("1.0", "1.1"):
                 self._connection.refuse(505, f"HTTP/{version} is not supported, only 1.1 and 1.0")
                 return
+        if b"host" not in headers and not exchange.http_1_0:
+            self._connection.refuse(400, "the request has no Host header, which HTTP/1.1 requires")
+            return
         # What has been fed is an upper bound, unless other requests came in the same read.
         limit = self._server.limits.head_bytes
         if (self._follows or self._fed > limit) and self._measured_head() > limit:
@@ -198,8 +202,6 @@ class RequestReader:
             self._headers = {}  # trailers end up there, never among the headers
             if exchange.http_1_0:
                 exchange.keep_alive = False  # 1.0 has no chunks, so whoever sends them is not to be trusted further
-        elif self._chunks > _MAX_CHUNKS + 1:  # the last one is empty
-            self._connection.refuse(400, f"the body has more than {_MAX_CHUNKS} chunks; send larger ones")
 
     def on_message_complete(self) -> None:
         exchange = self.exchange
@@ -210,6 +212,8 @@ class RequestReader:
         self._fed = 0
         pieces = self._pieces
         if pieces:
+            if self._size > _UNUSUAL_BODY:
+                self._server.trim_after(exchange)
             exchange.body = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
             self._pieces = []
         self._size = 0

@@ -7,12 +7,14 @@ import contextlib
 import inspect
 import logging
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.routes import Resource, Routes
+from bident.engine import memory
 from bident.engine.clients import Clients
 from bident.errors import ServeError
 
@@ -20,6 +22,8 @@ logger = logging.getLogger("bident.http")
 
 _SWEEP_SECONDS = 1.0
 _SWEEP_SLICE = 500
+_TRIM_SECONDS = 5.0
+"""Between two returns of memory to the system."""
 _BACKLOG = 4096
 _OWN_FILES = 512
 """Open files that are not connections: models, libraries, logs, pipes."""
@@ -68,6 +72,8 @@ class HttpServer:
         self._swept_at = 0.0
         self._connections: dict[HttpConnection, None] = {}
         self._refused = 0
+        self._is_trim_due = False
+        self._trimmed_at = -_TRIM_SECONDS
         self._tasks: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -133,6 +139,20 @@ class HttpServer:
         """Whether a client still waits for an answer, or for the rest of one."""
         return any(connection.owes_answer for connection in self._connections)
 
+    def trim_after(self, exchange: Exchange) -> None:
+        """Give memory back to the system some time after ``exchange``, whose body is very large, has gone."""
+        weakref.finalize(exchange, self._want_trim).atexit = False
+
+    def _want_trim(self) -> None:
+        self._is_trim_due = True
+
+    def _trim(self) -> None:
+        assert self._loop is not None
+        if self._is_trim_due and self.now - self._trimmed_at >= _TRIM_SECONDS:
+            self._is_trim_due = False
+            self._trimmed_at = self.now
+            self._loop.run_in_executor(None, memory.trim)
+
     async def stop(self) -> None:
         """Stop listening and cut what is still connected."""
         if self._server is not None:
@@ -174,6 +194,7 @@ class HttpServer:
                 len(self._connections),
             )
             self._refused = 0
+        self._trim()
         self._sweep_slice(list(self._connections), 0)
 
     def _sweep_slice(self, connections: list[HttpConnection], start: int) -> None:

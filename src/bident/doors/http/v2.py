@@ -6,27 +6,30 @@ the protocol extensions' documents).
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import orjson
 
+from bident.doors.http.aside import aside
 from bident.doors.http.compression import SUPPORTED, choose, compress, is_large, pack, unpack
 from bident.doors.http.exchange import JSON, Buffer, Exchange
 from bident.doors.http.routes import Routes
 from bident.doors.http.v2_json import loads
-from bident.doors.http.v2_request import JSON_ANSWER, Answering, parse, parse_raw
-from bident.doors.http.v2_response import encode, encode_json
+from bident.doors.http.v2_request import JSON_ANSWER, Answering, is_long, parse, parse_raw
+from bident.doors.http.v2_response import encode, encode_json, takes_long
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import pbtxt
 from bident.model.config import TensorSpec
-from bident.wire.infer import InferResponse
+from bident.wire.infer import InferRequest, InferResponse, Outcome
+from bident.wire.shown import shown
 
 logger = logging.getLogger("bident.http")
 
@@ -41,7 +44,11 @@ EXTENSIONS = (
 )
 """What ``/v2`` lists: the protocol extensions this server has, in Triton's order."""
 
+_ANSWERED = Outcome.ANSWERED
 _OCTETS = b"application/octet-stream"
+
+_READ_HERE = 1 << 20
+"""Up to this many bytes of JSON, or of strings, are read by the event loop itself."""
 
 
 class V2:
@@ -127,25 +134,26 @@ class V2:
 
     # Model control
 
-    def index(self, exchange: Exchange) -> None:
+    async def index(self, exchange: Exchange) -> None:
         """What the repositories hold and where each version stands."""
         document = loads(exchange.body) if exchange.body else {}
         ready = document.get("ready", False)
         if type(ready) is not bool:
             raise invalid_arg("Unable to parse 'ready': attempt to access JSON non-boolean as boolean")
-        exchange.respond_json(orjson.dumps(self._engine.index(ready=ready)))
+        exchange.respond_json(orjson.dumps(await self._engine.index(ready=ready)))
 
     async def load(self, exchange: Exchange) -> None:
         """Load or reload a model; the answer comes when it serves, or with the reason why it does not."""
         name = _controlled_model(exchange)
-        config, files = _load_parameters(_control_body(exchange, "load"))
+        # Files of hundreds of megabytes may come along: no other client waits for their base64.
+        config, files = await asyncio.get_running_loop().run_in_executor(None, _load_request, exchange.body)
         await self._engine.load(name, config, files)
         exchange.respond(200)
 
     async def unload(self, exchange: Exchange) -> None:
         """Take a model out of service; the answer comes when no new request reaches it."""
         name = _controlled_model(exchange)
-        parameters = _control_body(exchange, "unload")
+        parameters = _control_body(exchange.body, "unload")
         if type(parameters.get("unload_dependents", False)) is not bool:
             raise invalid_arg("unload parameter 'unload_dependents' must be true or false")
         await self._engine.unload(name)
@@ -171,13 +179,24 @@ class V2:
         header_length = None if raw_length is None else _header_length(raw_length, len(body))
         if header_length == 0:
             request, answering = parse_raw(model, servable.config, body, exchange.received_ns)
+        elif len(body) > _READ_HERE and is_long(body, header_length, _READ_HERE):
+            return self._infer_long(exchange, partial(parse, model, body, header_length, exchange.received_ns))
         else:
             request, answering = parse(model, body, header_length, exchange.received_ns)
+        self._queue(exchange, servable, request, answering)
+        return None
+
+    def _queue(self, exchange: Exchange, servable: Servable, request: InferRequest, answering: Answering) -> None:
         request.reply = partial(_reply, exchange, servable, answering)
         servable.infer(request)
         if exchange.data is None:
             exchange.on_abandon = partial(self._engine.cancel, request)
-        return None
+
+    async def _infer_long(self, exchange: Exchange, read: Callable[[], tuple[InferRequest, Answering]]) -> None:
+        """Have a thread read the body, then go on with the model as it is by then."""
+        request, answering = await aside(read)
+        if not exchange.abandoned:
+            self._queue(exchange, self._engine.servable(*exchange.params), request, answering)
 
     async def _infer_packed(self, exchange: Exchange) -> None:
         """Unpack the body, then go on as if it had come like that."""
@@ -193,31 +212,50 @@ class V2:
                 return
         exchange.headers = headers
         if not exchange.abandoned:
-            self.infer(exchange)
+            waiting = self.infer(exchange)
+            if waiting is not None:
+                await waiting
 
 
-def _reply(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
+def _reply(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> Outcome:
     """Encode and send the answer of an infer request."""
     exchange.on_abandon = None  # also ends the circle exchange -> request -> reply -> exchange
     if exchange.abandoned:
-        return
+        return _ANSWERED
     if response.error is not None:
         exchange.respond_failure(response.error)
-        return
+        return _ANSWERED
     try:
         if answering is JSON_ANSWER and response.parameters is None and b"accept-encoding" not in exchange.headers:
-            exchange.respond_json(encode_json(response, servable))
-        else:
-            _reply_in_form(exchange, servable, answering, response)
+            text = encode_json(response, servable)
+            if text is not None:
+                exchange.respond_json(text)
+                return _ANSWERED
+        elif not takes_long(response, answering):
+            _respond(exchange, *encode(response, answering, servable))
+            return _ANSWERED
+        exchange.respond_later(_reply_later(exchange, servable, answering, response))
+        return Outcome.LATER
     except ServeError as error:
         exchange.respond_failure(error)
     except Exception:
         logger.exception("an answer of model '%s' could not be written", response.model_name)
         exchange.respond_error(500, f"the answer of model '{response.model_name}' could not be written; see the log")
+    return Outcome.FAILED
 
 
-def _reply_in_form(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
-    document, binary = encode(response, answering, servable)
+async def _reply_later(exchange: Exchange, servable: Servable, answering: Answering, response: InferResponse) -> None:
+    """Have a thread encode the answer, and say what became of it."""
+    answered = False
+    try:
+        _respond(exchange, *await aside(partial(encode, response, answering, servable)))
+        answered = True
+    finally:
+        if response.settled is not None:
+            response.settled(answered)
+
+
+def _respond(exchange: Exchange, document: bytes, binary: Sequence[Buffer]) -> None:
     pieces = (document, *binary)
     content_type, extra = JSON, []
     if binary:
@@ -267,15 +305,15 @@ def _controlled_model(exchange: Exchange) -> str:
     return exchange.params[0]
 
 
-def _control_body(exchange: Exchange, verb: str) -> dict[str, Any]:
+def _control_body(body: bytes, verb: str) -> dict[str, Any]:
     """The ``parameters`` object of a load or unload body; empty where there is none."""
-    if not exchange.body.strip():
+    if not body.strip():
         return {}
-    document = loads(exchange.body)
+    document = loads(body)
     unknown = [key for key in document if key != "parameters"]
     if unknown:
         raise invalid_arg(
-            f"unexpected key '{unknown[0]}' in a {verb} request: everything goes under 'parameters', as in "
+            f"unexpected key {shown(unknown[0])} in a {verb} request: everything goes under 'parameters', as in "
             '{"parameters": {"config": "{...}"}}'
         )
     parameters = document.get("parameters", {})
@@ -284,16 +322,16 @@ def _control_body(exchange: Exchange, verb: str) -> dict[str, Any]:
     return parameters
 
 
-def _load_parameters(parameters: dict[str, Any]) -> tuple[str | None, dict[str, bytes]]:
-    """The config override and the files that a load request carries."""
+def _load_request(body: bytes) -> tuple[str | None, dict[str, bytes]]:
+    """The config override and the files that the body of a load request carries."""
     config: str | None = None
     files: dict[str, bytes] = {}
-    for key, value in parameters.items():
+    for key, value in _control_body(body, "load").items():
         if key != "config" and not key.startswith("file:"):
-            raise invalid_arg(f"Unrecognized load parameter '{key}': use 'config' or 'file:<version>/<name>'")
+            raise invalid_arg(f"Unrecognized load parameter {shown(key)}: use 'config' or 'file:<version>/<name>'")
         if type(value) is not str:
             raise invalid_arg(
-                f"attempt to access JSON non-string as string: load parameter '{key}' must be a string"
+                f"attempt to access JSON non-string as string: load parameter {shown(key)} must be a string"
                 + (" that holds the config as JSON" if key == "config" else " in base64")
             )
         if key == "config":
@@ -302,5 +340,5 @@ def _load_parameters(parameters: dict[str, Any]) -> tuple[str | None, dict[str, 
             try:
                 files[key.removeprefix("file:")] = base64.b64decode(value, validate=True)
             except (binascii.Error, ValueError):
-                raise invalid_arg(f"load parameter '{key}' is not valid base64") from None
+                raise invalid_arg(f"load parameter {shown(key)} is not valid base64") from None
     return config, files

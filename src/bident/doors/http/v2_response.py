@@ -20,6 +20,8 @@ from bident.wire.tensor import pack
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 _MAX_TEMPLATES = 1024
+_WRITE_HERE = 10_000
+"""Up to this many strings, or elements to classify, the event loop writes itself."""
 _BF16 = DATATYPES["BF16"]
 
 
@@ -43,8 +45,18 @@ class _Shared:
         self.templates: dict[int, _Template] = {}
 
 
-def encode_json(response: InferResponse, servable: Servable) -> bytes:
-    """The JSON of an answer without a binary part: the hot path.
+def takes_long(response: InferResponse, answering: Answering) -> bool:
+    """Whether writing the answer would keep the event loop from others: many strings, or classes of many elements."""
+    for output in response.outputs:
+        if output.array.size > _WRITE_HERE:
+            form = answering.forms.get(output.name, answering.default)
+            if output.datatype is BYTES or form.classes:
+                return True
+    return False
+
+
+def encode_json(response: InferResponse, servable: Servable) -> bytes | None:
+    """The JSON of an answer without a binary part, or None where it would take long: the hot path.
 
     What is the same in every answer of a shape is written once (a template), the numbers once per
     batch; an answer is its template with its rows of the numbers put in.
@@ -54,21 +66,27 @@ def encode_json(response: InferResponse, servable: Servable) -> bytes:
         template = _template(response, servable)
         if template.numeric:
             data = _rows([column.array.ravel() for column in columns])
+        elif takes_long(response, JSON_ANSWER):
+            return None
         else:
             data = [_written(output) for output in response.outputs]
     else:
         template, data = _slice(response, servable)
+        if not data:
+            return None
     text = template.text % tuple(data)
     return b'{"id":%b,%b' % (orjson.dumps(response.id), text[1:]) if response.id else text
 
 
 def _slice(response: InferResponse, servable: Servable) -> tuple[_Template, list[bytes]]:
-    """Template and data of an answer that is some rows of a batch."""
+    """Template and data of an answer that is some rows of a batch; no data where writing it takes long."""
     columns, start, stop = response.columns, response.start, response.stop
     shared: _Shared | None = columns[0].rendered
     if shared is None:
         template = _template(response, servable)
         if not template.numeric:
+            if takes_long(response, JSON_ANSWER):
+                return template, []
             return template, [_written(output) for output in response.outputs]
         shared = columns[0].rendered = _Shared(columns)
     rows = stop - start
@@ -76,7 +94,8 @@ def _slice(response: InferResponse, servable: Servable) -> tuple[_Template, list
         shared.templates[rows] = _template(response, servable)
     if rows == 1:
         return shared.templates[1], [texts[start] for texts in shared.columns]
-    return shared.templates[rows], [b",".join(texts[start:stop]) for texts in shared.columns]
+    # The rows of a column without elements are empty, and so are all of them together.
+    return shared.templates[rows], [b",".join(texts[start:stop]) if texts[start] else b"" for texts in shared.columns]
 
 
 def _template(response: InferResponse, servable: Servable) -> _Template:
@@ -134,8 +153,6 @@ def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
 
 def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
     """The JSON of an answer and the pieces of its binary part, as ``answering`` wants them."""
-    if answering is JSON_ANSWER and not response.parameters:
-        return encode_json(response, servable), []
     pieces: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
     batched = servable.config.max_batch_size > 0

@@ -161,11 +161,15 @@ def test_deep_nesting_is_survived(door: Any, place: str, depth: int, large: bool
     assert answer.body.startswith(b'{"error":"') is (answer.status == 400)
 
 
-def test_arrays_longer_than_simdjson_counts() -> None:
+@pytest.mark.parametrize(("datatype", "element"), [("INT8", b"0"), ("BOOL", b"true"), ("BYTES", b'""')])
+def test_arrays_longer_than_simdjson_counts(datatype: str, element: bytes) -> None:
     """pysimdjson's as_list writes what lies beyond 2**24 - 1 elements past the end of its list."""
     count = 2**24 + 10
-    document = loads(b'{"other":[' + b"0," * (count - 1) + b"0]}")
-    assert len(document["other"]) == count
+    head = b'{"inputs":[{"name":"X","datatype":"%b","shape":[%d],"data":[' % (datatype.encode(), count)
+    document = loads(head + (element + b",") * (count - 1) + element + b"]}]}")
+    data = document["inputs"][0]["data"]
+    assert len(data) == count
+    assert data[-1] == json.loads(element)
 
 
 @pytest.mark.parametrize("place", ["top", "input"])

@@ -1,0 +1,133 @@
+"""``bident status`` and ``logs``: how the server in the background is doing, and what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from bident.cli import screen
+from bident.cli.record import STATE_DIR, Record, log_file
+from bident.errors import Code, ServeError
+
+if TYPE_CHECKING:
+    from bident.client import Client
+
+StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of the process id, notes and log.")]
+_FOLLOW_SECONDS = 0.2
+
+
+def status(
+    state_dir: StateDir = Path(STATE_DIR),
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Whether the server of this folder runs and is ready. Exit code 0 when it is, else 1."""
+    record = Record.read(state_dir)
+    if record is None or not record.running():
+        _show_down(record, as_json)
+        raise typer.Exit(1)
+    from bident.cli.background import failures
+    from bident.client import Client
+
+    client = Client(record.url, timeout=5.0)
+    ready, failed = client.ready(), failures(client)
+    if as_json:
+        facts = {"running": True, "ready": ready, "pid": record.pid, "url": record.url}
+        facts |= {"metrics_url": record.metrics_url, "log": record.log, "failed": failed}
+        screen.show_json(facts)
+    else:
+        state = "ready" if ready else "not ready"
+        screen.show(f"Up (pid {record.pid}), {state}{_count_ready(client)}; log in {screen.text(record.log)}")
+        show_urls(record)
+        note_failures(record, failed)
+    if not ready:
+        raise typer.Exit(1)
+
+
+def _show_down(record: Record | None, as_json: bool) -> None:
+    if as_json:
+        screen.show_json({"running": False, "ready": False, "ended_unexpectedly": record is not None})
+    elif record is None:
+        screen.show("Down. Start it with 'bident up'.")
+    else:
+        from bident.cli.target import ended_unexpectedly
+
+        screen.show(f"Down: {ended_unexpectedly(record)}. Start it with 'bident up'.")
+
+
+def note_failures(record: Record, failed: list[dict[str, Any]]) -> None:
+    """Name the models that failed, why, and what to do in the server's control mode."""
+    from bident.cli.background import failure_lines
+    from bident.cli.target import cure
+
+    if not failed:
+        return
+    screen.note("Models that failed to load:")
+    for line in failure_lines(failed):
+        screen.note(line)
+    screen.note(f"The server stays up. To cure a model: {cure(record.control_mode)}.")
+
+
+def show_urls(record: Record) -> None:
+    """The addresses of a server, seen from here, from containers and from the network."""
+    from bident.cli import ports
+
+    port = record.url.rpartition(":")[2]
+    lines = screen.table("from", "URL")
+    lines.add_row("this machine", record.url)
+    docker = f"http://host.docker.internal:{port}"
+    if ports.is_loopback(record.address):
+        lines.add_row(
+            "Docker, LAN", f"not reachable: bound to {record.address} only; 'bident up --http-address=0.0.0.0'"
+        )
+        lines.add_row("", f"opens it to every network, and to containers as {docker}")
+    else:
+        lines.add_row("Docker", docker)
+        lan = ports.lan_address() if ports.is_everywhere(record.address) else record.address
+        lines.add_row("LAN", f"http://{lan}:{port}" if lan else "this machine has no network address")
+    if record.metrics_url:
+        lines.add_row("metrics", f"{record.metrics_url}/metrics")
+    screen.show(lines)
+
+
+def _count_ready(client: Client) -> str:
+    try:
+        entries = client.index()
+    except ServeError:
+        return ""
+    ready = len({entry["name"] for entry in entries if entry.get("state") == "READY"})
+    return f", {ready} of {len({entry['name'] for entry in entries})} models loaded"
+
+
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines from the end.", min=0)] = 50,
+    state_dir: StateDir = Path(STATE_DIR),
+) -> None:
+    """Show the log of the server that 'bident up' started. The one before it is .bident/serve.log.1."""
+    record = Record.read(state_dir)
+    path = Path(record.log) if record else log_file(state_dir)
+    if not path.is_file():
+        # A server that died before it opened its --log-file has said why where its output goes.
+        path = log_file(state_dir)
+    if not path.is_file():
+        raise ServeError(Code.NOT_FOUND, f"there is no log at {path}; 'bident up' starts a server that writes one")
+    with path.open(encoding="utf-8", errors="replace") as log:
+        for line in _last(log, lines):
+            print(line, end="")
+        try:
+            while follow:
+                for line in log:
+                    print(line, end="", flush=True)
+                time.sleep(_FOLLOW_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _last(log: TextIO, lines: int) -> Iterator[str]:
+    from collections import deque
+
+    return iter(deque(log, maxlen=lines))
