@@ -2,8 +2,8 @@
 
 A model of ``backend: "gated"`` answers Y = X. Its parameters name files: with ``load_gate`` it loads
 once that file exists, with ``gate`` it executes once that file exists, and to ``journal`` it writes
-one line of JSON per execution, before it waits: the batch it was given. So tests wait for what
-happened instead of for how long it may take.
+one line of JSON per execution, before it waits: the batch it was given; to ``close_journal`` one
+line per instance that is closed. So tests wait for what happened instead of for how long it may take.
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ class _Gated(Instance):
         (self._answered,) = config.outputs
         self._gate = config.parameters.get("gate", "")
         self._written = config.parameters.get("journal", "")
+        self._closed = config.parameters.get("close_journal", "")
 
     def execute(self, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         array = inputs[self._given]
         _journal(self._written, array.tolist())
         _pass(self._gate)
         return {self._answered: array}
+
+    def close(self) -> None:
+        _journal(self._closed, "closed")
 
 
 def _pass(gate: str) -> None:

@@ -161,11 +161,13 @@ def _check_batch_input(subject: Subject, tensor: Any) -> None:
 def _check_batch_output(subject: Subject, tensor: Any) -> None:
     _check_sources(subject, "batch output kind 'BATCH_SCATTER_WITH_INPUT_SHAPE'", tensor.source_input)
     outputs = [output.name for output in subject.proto.output]
-    for index, target in enumerate(tensor.target_name):
-        if target not in outputs:
+    known, seen = set(outputs), set()
+    for target in tensor.target_name:
+        if target not in known:
             subject.refuse(f"unknown target output name '{target}' for {subject.name}", did_you_mean(target, outputs))
-        if target in tensor.target_name[:index]:
+        if target in seen:
             subject.refuse(f"target output name '{target}' can only be specified once for {subject.name}", "keep one")
+        seen.add(target)
 
 
 def _check_sources(subject: Subject, label: str, sources: Any) -> None:

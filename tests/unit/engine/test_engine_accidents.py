@@ -66,7 +66,11 @@ async def test_an_accident_in_a_load_is_an_answer_and_leaves_nothing_loading(
             await house.lifecycle.load(folder)
 
     assert set(house.states().values()) == {"UNAVAILABLE"}
-    assert {reason.split(":")[0] for reason in house.reasons().values()} <= {"MemoryError", "ValueError", "RuntimeError"}
+    assert {reason.split(":")[0] for reason in house.reasons().values()} <= {
+        "MemoryError",
+        "ValueError",
+        "RuntimeError",
+    }
     await until(lambda: all(instance.closed for instance in house.backend.made), "every instance closed")  # type: ignore[attr-defined]
     made = len(house.backend.made)
     await house.lifecycle.load(folder)

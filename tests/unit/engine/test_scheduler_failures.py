@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bident.engine.stats import FailureReason
 from bident.errors import Code, ServeError
+from bident.wire.infer import InferResponse, Outcome
 from tests.unit.engine.engine_fakes import (
     BATCHING,
     INLINE,
@@ -23,6 +26,8 @@ from tests.unit.engine.engine_fakes import (
     on_loop,
     servable_of,
     tensor,
+    turns,
+    until,
 )
 
 
@@ -177,3 +182,60 @@ async def test_a_model_that_tries_to_end_the_process_only_fails(lane: str, raise
     assert failing.error.code is Code.INTERNAL
     assert type(raised).__name__ in failing.error.message
     assert after.tensors["Y"].tolist() == answer_of(2)
+
+
+@pytest.mark.parametrize("lane", [INLINE, THREAD])
+@on_loop
+async def test_values_that_cannot_be_joined_cost_only_their_own_request(lane: str) -> None:
+    servable = servable_of(model_config(BATCHING + lane), Echo())
+    unfit = Asked(tensor("X", [1.0, object()], (1, 2)))
+    requests = [ask(1), unfit, ask(3)]
+    infer(servable, *requests)
+    await answered(*requests)
+
+    assert unfit.error.code is Code.INTERNAL
+    assert requests[0].tensors["Y"].tolist() == answer_of(1)
+    assert requests[2].tensors["Y"].tolist() == answer_of(3)
+    assert servable.stats.success.count == 2
+
+
+@on_loop
+async def test_an_answer_that_fails_or_comes_later_is_counted_when_that_is_known() -> None:
+    servable = servable_of(model_config(BATCHING + INLINE), Echo())
+    stats = servable.stats
+    requests = [ask(value) for value in range(4)]
+    responses: list[InferResponse] = []
+
+    def note(outcome: Outcome) -> Callable[[InferResponse], Outcome]:
+        return lambda response: (responses.append(response), outcome)[1]
+
+    for request, outcome in zip(
+        requests, (Outcome.ANSWERED, Outcome.FAILED, Outcome.LATER, Outcome.LATER), strict=True
+    ):
+        request.reply = note(outcome)
+    infer(servable, *requests)
+    await until(lambda: len(responses) == 4, "the answers")
+    await turns()
+    assert (stats.success.count, stats.fail.count, stats.executions, stats.inferences) == (1, 1, 1, 1)
+
+    for response, is_answered in zip(responses[2:], (True, False), strict=True):
+        assert response.settled is not None
+        response.settled(is_answered)
+    assert (stats.success.count, stats.fail.count, stats.executions, stats.inferences) == (2, 2, 1, 2)
+    assert stats.failures[FailureReason.OTHER] == 2
+
+
+@on_loop
+async def test_a_batch_that_is_only_answered_later_is_one_execution() -> None:
+    servable = servable_of(model_config(BATCHING + INLINE), Echo())
+    responses: list[InferResponse] = []
+    for value in range(2):
+        request = ask(value)
+        request.reply = lambda response: (responses.append(response), Outcome.LATER)[1]  # type: ignore[method-assign]
+        infer(servable, request)
+    await until(lambda: len(responses) == 2, "the answers")
+    await turns()
+    for response in responses:
+        assert response.settled is not None
+        response.settled(True)
+    assert (servable.stats.success.count, servable.stats.executions, servable.stats.inferences) == (2, 1, 2)

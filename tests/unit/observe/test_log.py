@@ -142,3 +142,25 @@ def test_the_log_goes_to_standard_error_and_configuring_twice_writes_once(capsys
 def test_a_log_file_that_cannot_be_opened_is_the_callers_business(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file or directory"):
         log.configure(**{**ALL_ON, "path": str(tmp_path / "no" / "such" / "folder")})
+
+
+@pytest.mark.parametrize("sign", ["\x9b", "\x85", "\x7f", "\u2028", "\u2029", "\u202e", "\u2066"])
+def test_no_terminal_obeys_a_message_and_no_reader_ends_its_line(sign: str) -> None:
+    text = f"a{sign}31mforged"
+    line = log.TritonFormatter().format(record(logging.INFO, "%s", text))
+    assert sign not in line
+    assert len(line.splitlines()) == 1
+    assert json.loads(line.split("] ", 1)[1]) == text
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\x85", "\u2028", "\r"])
+def test_no_terminal_obeys_a_traceback(sign: str) -> None:
+    made = record(logging.ERROR)
+    try:
+        raise ValueError(f"a{sign}31mforged")
+    except ValueError as error:
+        made.exc_info = (ValueError, error, error.__traceback__)
+    lines = log.TritonFormatter().format(made).split("\n")
+    assert not any(sign in line for line in lines)
+    assert lines[-1] == f"  ValueError: a\\u{ord(sign):04x}31mforged"
+    assert all(line.startswith("  ") for line in lines[1:])

@@ -47,10 +47,13 @@ class _Shared:
 
 def takes_long(response: InferResponse, answering: Answering) -> bool:
     """Whether writing the answer would keep the event loop from others: many strings, or classes of many elements."""
-    for output in response.outputs:
-        if output.array.size > _WRITE_HERE:
-            form = answering.forms.get(output.name, answering.default)
-            if output.datatype is BYTES or form.classes:
+    for column in response.columns:
+        size = column.array.size
+        if size > _WRITE_HERE:
+            if response.stop != -1:
+                size = size // len(column.array) * (response.stop - response.start)
+            form = answering.forms.get(column.name, answering.default)
+            if size > _WRITE_HERE and (column.datatype is BYTES or form.classes):
                 return True
     return False
 
@@ -153,6 +156,10 @@ def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
 
 def encode(response: InferResponse, answering: Answering, servable: Servable) -> tuple[bytes, list[Buffer]]:
     """The JSON of an answer and the pieces of its binary part, as ``answering`` wants them."""
+    if answering is JSON_ANSWER and not response.parameters:
+        text = encode_json(response, servable)
+        if text is not None:
+            return text, []
     pieces: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
     batched = servable.config.max_batch_size > 0

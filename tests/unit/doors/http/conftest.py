@@ -31,7 +31,9 @@ class EngineDoor:
             declared = "STRING" if word == "BYTES" else word
             write_identity(folder / "models", word.lower(), datatype=declared, dims="-1, -1", batch=0)
         self._lifecycle = Lifecycle(Loader(Backends({})), self._loop, Clients())
-        engine = Engine(Repository([folder / "models"]), self._lifecycle, ControlMode("none"), folder / "overlays")
+        self.engine = engine = Engine(
+            Repository([folder / "models"]), self._lifecycle, ControlMode("none"), folder / "overlays"
+        )
         failures = self._loop.run_until_complete(engine.start(None))
         assert failures == {}
         self._routes = V2(engine, name="test", version="0", max_input_bytes=MAX_INPUT).routes()
