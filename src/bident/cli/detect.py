@@ -57,14 +57,9 @@ def detect(path: Path) -> ModelFile:
     for looks_so, kind in _KINDS:
         if looks_so(head):
             return kind
-    if _is_onnx(path):
+    # What was to be ONNX and is not whole is the backend's to explain.
+    if _is_onnx(path) or _looks_like_onnx(path, head):
         return _ONNX
-    if _looks_like_onnx(path, head):
-        from bident.backends.onnx.modelfile import diagnose
-
-        problem = diagnose(path)
-        if problem:
-            raise invalid_arg(f"{path}: {problem}")
     raise _unknown(path)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from bident.backends.base import ModelFiles
+from bident.backends.base import Backend, ModelFiles
 from bident.backends.discovery import Backends
 from bident.cli.detect import ModelFile
-from bident.errors import Code, ServeError, invalid_arg
+from bident.errors import Code, ConfigError, ServeError, invalid_arg
 from bident.model import autofill, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.proto import ModelConfigProto, pb
@@ -107,7 +107,7 @@ def _complete(files: ModelFiles, found: ModelFile, name: str, *, proba: bool) ->
     autofill.fill_backend(message, files.directory, [files.version])
     backend = Backends({"onnxruntime": {"default-max-batch-size": str(_ONNX_ROWS)}}).get(found.backend)
     if found.backend == "fil":
-        _set_parameters(message, _tree_parameters(files, found, proba=proba))
+        _set_parameters(message, _tree_parameters(backend, files, message, proba=proba))
     elif proba:
         raise invalid_arg(f"--proba is for tree models, whose answer it chooses; {found.what} models have theirs fixed")
     config = backend.complete(files, ModelConfig.from_proto(message))
@@ -118,21 +118,26 @@ def _complete(files: ModelFiles, found: ModelFile, name: str, *, proba: bool) ->
     return config
 
 
-def _tree_parameters(files: ModelFiles, found: ModelFile, *, proba: bool) -> dict[str, str]:
-    """What a tree model's configuration must say about its answer; nothing that would have no effect."""
-    from bident.backends.fil.loading import load_trees
-    from bident.backends.fil.parameters import declared_model_type
+def _tree_parameters(backend: Backend, files: ModelFiles, message: ModelConfigProto, *, proba: bool) -> dict[str, str]:
+    """What a tree model's configuration must say about its answer; nothing that would have no effect.
 
-    path = files.version_directory / found.file_name
-    model = load_trees(path, declared_model_type(dict(found.parameters)))
-    if proba and not model.is_classifier:
-        raise invalid_arg(f"--proba is for classifiers; {path} is a model of {model.task.name.lower()}")
-    if not model.is_classifier:
+    Whether it classifies, and into how many classes, is what the backend makes of a configuration
+    that asks for probabilities.
+    """
+    backend.complete(files, ModelConfig.from_proto(message))  # raises what is wrong with the file itself
+    asking = pb.ModelConfig()
+    asking.CopyFrom(message)
+    _set_parameters(asking, {"predict_proba": "true"})
+    try:
+        answer = backend.complete(files, ModelConfig.from_proto(asking))
+    except ConfigError:
+        if proba:
+            raise invalid_arg("--proba is for classifiers; this model is a regression or ranking") from None
         return {"is_classifier": "false"}
     if proba:
         return {"is_classifier": "true", "predict_proba": "true"}
-    binary = model.forest.classes == 1
-    return {"is_classifier": "true", **({"threshold": "0.5"} if binary else {})}
+    (probabilities,) = answer.outputs.values()
+    return {"is_classifier": "true", **({"threshold": "0.5"} if probabilities.dims == (2,) else {})}
 
 
 def _set_parameters(message: ModelConfigProto, values: dict[str, str]) -> None:
@@ -176,8 +181,12 @@ def _only(descriptor: Any, value: Any) -> ModelConfigProto:
 def _copy_external_data(source: Path, version_folder: Path) -> None:
     """Copy the files that hold an ONNX model's large tensors; their names are relative to the model."""
     import onnx
+    from google.protobuf.message import DecodeError
 
-    model = onnx.load(str(source), format="protobuf", load_external_data=False)
+    try:
+        model = onnx.load(str(source), format="protobuf", load_external_data=False)
+    except DecodeError:
+        return  # it is damaged, which the backend explains better
     names = {
         entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
     }

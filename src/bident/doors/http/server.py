@@ -150,7 +150,7 @@ class HttpServer:
         assert self._loop is not None
         if self._is_trim_due and self.now - self._trimmed_at >= _TRIM_SECONDS:
             self._is_trim_due = False
-            self._trimmed_at = self.now; logger.warning("TRIM")
+            self._trimmed_at = self.now
             self._loop.run_in_executor(None, memory.trim)
 
     async def stop(self) -> None:
