@@ -125,6 +125,7 @@ class Lane:
                 self._loop.call_soon_threadsafe(done, batch)
             except RuntimeError:
                 return  # the loop is closed: nobody is left to answer
+            del item, batch, done  # or the last batch's tensors would stay until the next one comes
 
     def execute(self, batch: Batch) -> None:
         """Gather, run, scatter, here and now. Whatever goes wrong ends up in ``batch``: a lane never raises."""

@@ -6,6 +6,8 @@ datatypes take the nearest value, ties to even, and refuse what would become inf
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -30,23 +32,47 @@ def _overflow(datatype: DataType) -> float:
 
 _OVERFLOW = {name: _overflow(DATATYPES[name]) for name in ("FP16", "FP32", "BF16")}
 
+_CODES = {
+    "BOOL": "?",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+"""The letters of ``struct``, which packs a list in half the time that numpy takes and refuses what does not fit."""
+
+
+@lru_cache(maxsize=1024)
+def _packer(code: str, count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}{code}")
+
 
 def to_array(name: str, datatype: DataType, values: list[Any]) -> NDArray[Any]:
-    """The flat list of JSON numbers, bools or byte strings as an array of ``datatype``.
+    """The flat list of JSON numbers, bools or byte strings as an array of ``datatype``, perhaps read-only.
 
     Raises INVALID_ARG naming the input when a number does not fit the datatype.
     """
     if len(values) > _AT_ONCE:
         starts = range(0, len(values), _AT_ONCE)
         return np.concatenate([to_array(name, datatype, values[start : start + _AT_ONCE]) for start in starts])
-    limit = _OVERFLOW.get(datatype.name)
-    if limit is not None and values and not (-limit < min(values) and max(values) < limit):
-        raise _out_of_range(name, datatype)
+    code = _CODES.get(datatype.name)
     try:
-        if datatype is _BF16:
-            return _to_bfloat16(np.array(values, dtype=np.float64))
-        return np.array(values, dtype=datatype.numpy)
-    except OverflowError as error:
+        if code is not None:
+            return np.frombuffer(_packer(code, len(values)).pack(*values), datatype.numpy)
+        if datatype is not _BF16:
+            return np.array(values, dtype=datatype.numpy)
+        limit = _OVERFLOW["BF16"]
+        if values and not (-limit < min(values) and max(values) < limit):
+            raise _out_of_range(name, datatype)
+        return _to_bfloat16(np.array(values, dtype=np.float64))
+    except (OverflowError, struct.error) as error:
         raise _out_of_range(name, datatype) from error
 
 

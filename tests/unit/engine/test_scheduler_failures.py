@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -188,7 +189,7 @@ async def test_a_model_that_tries_to_end_the_process_only_fails(lane: str, raise
 @on_loop
 async def test_values_that_cannot_be_joined_cost_only_their_own_request(lane: str) -> None:
     servable = servable_of(model_config(BATCHING + lane), Echo())
-    unfit = Asked(tensor("X", [1.0, object()], (1, 2)))
+    unfit = Asked(tensor("X", [1.0, 2.0, 3.0], (1, 2)))
     requests = [ask(1), unfit, ask(3)]
     infer(servable, *requests)
     await answered(*requests)
@@ -239,3 +240,16 @@ async def test_a_batch_that_is_only_answered_later_is_one_execution() -> None:
         assert response.settled is not None
         response.settled(True)
     assert (servable.stats.success.count, servable.stats.executions, servable.stats.inferences) == (2, 1, 2)
+
+
+@on_loop
+async def test_a_thread_lets_go_of_what_it_has_run() -> None:
+    servable = servable_of(model_config(BATCHING + THREAD), Echo(lambda inputs: {"Y": inputs["X"] * 2}))
+    request = ask(1)
+    infer(servable, request)
+    await answered(request)
+    gone = weakref.ref(request)
+    request.answers.clear()
+    del request.reply, request  # the fake's own circle
+
+    await until(lambda: gone() is None, "the request to go")
