@@ -12,9 +12,9 @@ import asyncio
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from time import monotonic_ns
 
 from bident.backends.base import Instance
 from bident.engine.merge import Merge
@@ -130,7 +130,7 @@ class Lane:
     def execute(self, batch: Batch) -> None:
         """Gather, run, scatter, here and now. Whatever goes wrong ends up in ``batch``: a lane never raises."""
         try:
-            batch.start_ns = time.monotonic_ns()
+            batch.start_ns = monotonic_ns()
             try:
                 inputs = self._merge.gather(batch.requests, batch.rows)
             except Exception:  # noqa: BLE001 - whatever one request's values cause costs only that request its answer
@@ -139,9 +139,9 @@ class Lane:
                     batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
                     return
                 inputs = self._merge.gather(batch.requests, batch.rows)
-            batch.infer_start_ns = time.monotonic_ns()
+            batch.infer_start_ns = monotonic_ns()
             outputs = self._instance.execute(inputs)
-            batch.infer_end_ns = time.monotonic_ns()
+            batch.infer_end_ns = monotonic_ns()
             batch.columns = self._merge.scatter(outputs, batch.rows)
         except ServeError as error:
             batch.error = error

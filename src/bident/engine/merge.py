@@ -19,6 +19,9 @@ from bident.wire.datatypes import BYTES, DataType, from_numpy
 from bident.wire.infer import Column, InferInput, InferRequest
 from bident.wire.numbers import to_array
 
+_NEVER = np.dtype("V1")
+"""What no output has: BYTES is never settled by its dtype, its elements have to be looked at."""
+
 
 class Merge:
     """Joins and splits the tensors of one model. What its config fixes is worked out once, here."""
@@ -28,7 +31,8 @@ class Merge:
         self._lead = 1 if config.max_batch_size else 0
         self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
         self._outputs = [
-            (spec, spec.datatype.numpy, spec.model_dims, spec.reshape is not None) for spec in config.outputs.values()
+            (spec.name, spec, _NEVER if spec.datatype is BYTES else spec.datatype.numpy, spec.model_dims)
+            for spec in config.outputs.values()
         ]
 
     def gather(self, requests: list[InferRequest], rows: int) -> dict[str, NDArray[Any]]:
@@ -60,18 +64,18 @@ class Merge:
             )
         columns: list[Column] = []
         lead = (rows,) if self._lead else ()
-        for spec, dtype, dims, reshaped in self._outputs:
-            array = arrays.get(spec.name)
+        for name, spec, dtype, dims in self._outputs:
+            array = arrays.get(name)
             if array is None:
                 continue
-            # numpy has two equal int64, so what is not the same may still be equal; BYTES is never settled by that.
-            if type(array) is not np.ndarray or array.dtype.hasobject or array.dtype != dtype:
-                array = self._conform(spec.name, spec.datatype, array)
-            if array.shape != lead + dims:
-                self._check_shape(spec, array.shape, lead + dims)
-            if reshaped:
+            if type(array) is not np.ndarray or array.dtype != dtype:
+                array = self._conform(name, spec.datatype, array)
+            expected = lead + dims
+            if array.shape != expected:
+                self._check_shape(spec, array.shape, expected)
+            if spec.reshape is not None:
                 array = self._reshape(array, dims, spec.dims)
-            columns.append(Column(spec.name, spec.datatype, array))
+            columns.append(Column(name, spec.datatype, array))
         return columns
 
     def _conform(self, name: str, datatype: DataType, given: Any) -> NDArray[Any]:

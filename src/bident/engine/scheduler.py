@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
+from time import monotonic_ns
 
 from bident.engine.batching import BatchPolicy, Plan
 from bident.engine.clients import Clients
@@ -84,7 +84,7 @@ class Scheduler:
         With a single client connected nothing can join the request, so if it is quick it is not
         queued but answered before this returns.
         """
-        request.queued_ns = time.monotonic_ns()
+        request.queued_ns = monotonic_ns()
         queue = self._queue
         if self._clients.count == 1 and not queue.size and self._idle and not self._in_order:
             lane = self._idle[-1]
@@ -125,11 +125,11 @@ class Scheduler:
             self._timer = None
         if self._queue.deadlines:
             self._reject_expired()
-        started = time.monotonic_ns()
+        started = monotonic_ns()
         while self._queue.size and self._idle:
             if not self._dispatch():
                 break
-            if self._queue.size and time.monotonic_ns() - started > _TICK_BUDGET_NS:
+            if self._queue.size and monotonic_ns() - started > _TICK_BUDGET_NS:
                 self._arm()
                 break
         if self._queue.size and not self._armed:
@@ -171,7 +171,7 @@ class Scheduler:
         """
         if self._clients.count == 1:
             return False
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         outstanding = self._queue.size + self._running
         self._company.see(outstanding, now)
         if not plan.could_grow or outstanding >= self._company.expected:
@@ -241,7 +241,7 @@ class Scheduler:
 
     def _count(self, batch: Batch, requests: int, rows: int, queued_ns: int, received_ns: int) -> None:
         """Add ``requests`` of ``batch``, with ``rows`` in all, that have been answered by now."""
-        end_ns = time.monotonic_ns()
+        end_ns = monotonic_ns()
         self._stats.record_batch(
             requests,
             rows,
@@ -259,7 +259,7 @@ class Scheduler:
         self._reply(request, InferResponse.failure(request, error))
 
     def _note_failure(self, request: InferRequest, reason: FailureReason) -> None:
-        self._stats.record_failure(reason, time.monotonic_ns() - request.received_ns)
+        self._stats.record_failure(reason, monotonic_ns() - request.received_ns)
 
     def _reply(self, request: InferRequest, response: InferResponse) -> Outcome:
         try:
@@ -270,7 +270,7 @@ class Scheduler:
             return _FAILED
 
     def _reject_expired(self) -> None:
-        for request in self._queue.expire(time.monotonic_ns()):
+        for request in self._queue.expire(monotonic_ns()):
             error = ServeError(
                 Code.UNAVAILABLE,
                 f"Request timeout expired: it waited longer than its queue policy allows for model '{self._name}'",
@@ -284,7 +284,7 @@ class Scheduler:
             due_ns = self._queue.first().queued_ns + self._policy.delay_ns
             wake_ns = min(wake_ns, due_ns) if wake_ns else due_ns
         if wake_ns:
-            delay_s = max(0, wake_ns - time.monotonic_ns()) / 1e9
+            delay_s = max(0, wake_ns - monotonic_ns()) / 1e9
             self._timer = self._loop.call_later(delay_s, self._tick)
 
     def _notice_idle(self) -> None:
