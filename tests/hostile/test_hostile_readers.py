@@ -83,7 +83,7 @@ def test_a_client_that_asks_for_more_and_more_and_never_reads(victim: Bident, ho
 FLOODS = {
     "infer": HONEST,
     "get": GET,
-    "nowhere": b"POST / HTTP/1.1\r\n\r\n",
+    "nowhere": b"POST / HTTP/1.1\r\nHost: a\r\n\r\n",
     "wrong": HONEST.replace(b"FP32", b"FP31"),
 }
 

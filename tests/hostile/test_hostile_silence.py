@@ -28,7 +28,7 @@ HALVES = {
     "head": HONEST.partition(b"\r\n\r\n")[0],
     "body": HONEST[:-10],
     "large body": tensor_request(10_000)[:-1],
-    "chunks": b'POST /v2/models/echo/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"inp',
+    "chunks": b'POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"inp',
 }
 
 
@@ -70,7 +70,7 @@ def test_half_requests_are_answered_408_and_cost_the_others_nothing(impatient_vi
 
 
 def test_a_dripping_head_has_to_be_complete_in_time_too(impatient_victim: Bident) -> None:
-    head = b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 1000
+    head = b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 1000
     with connections(impatient_victim, 200) as socks:
         honest = Honest(impatient_victim)
         honest.median()

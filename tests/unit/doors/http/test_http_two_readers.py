@@ -11,6 +11,7 @@ from http_line import Answer, post
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from bident.doors.http.v2_elements import MOST_ITEMS
 from bident.doors.http.v2_json import LARGE_BODY, loads
 
 WORDS = ["FP32", "FP64", "INT8", "INT64", "UINT64", "BOOL", "BYTES", "FP16"]
@@ -170,6 +171,11 @@ def test_arrays_longer_than_simdjson_counts(datatype: str, element: bytes) -> No
     data = document["inputs"][0]["data"]
     assert len(data) == count
     assert data[-1] == json.loads(element)
+
+
+def test_of_a_long_array_that_is_no_tensor_only_the_beginning_is_taken() -> None:
+    document = loads(b'{"other":[' + b"7," * (2**24 + 9) + b"7]}")
+    assert document == {"other": [7] * (MOST_ITEMS + 1)}
 
 
 @pytest.mark.parametrize("place", ["top", "input"])
