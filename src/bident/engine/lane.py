@@ -29,6 +29,8 @@ INLINE_LIMIT_NS = 200_000
 _UNKNOWN_NS = 10 * INLINE_LIMIT_NS
 _RISE = 0.1
 _OUTLIER = 4
+_WORTH_WAITING = 0.9
+"""A larger batch is worth a wait if it takes less than this share of the time for each row."""
 
 
 class Pin(Enum):
@@ -95,6 +97,17 @@ class Lane:
             return self._pinned is Pin.INLINE
         size = rows.bit_length() if self._fixed_shapes else self._size_class(requests)
         return self._expected_ns.get(size, _UNKNOWN_NS) < INLINE_LIMIT_NS
+
+    def gains_by_growing(self, rows: int) -> bool:
+        """Whether larger batches than one of ``rows`` are cheaper for each row; True until that has been measured."""
+        if not self._fixed_shapes:
+            return True
+        size = rows.bit_length()
+        here = self._expected_ns.get(size)
+        larger = [ns / (1 << bits - 1) for bits, ns in self._expected_ns.items() if bits > size]
+        if here is None or not larger:
+            return True
+        return min(larger) < here / (1 << size - 1) * _WORTH_WAITING
 
     def run_on_thread(self, batch: Batch, done: Callable[[Batch], None]) -> None:
         """Execute ``batch`` on the instance's thread; ``done`` is called on the event loop afterwards."""

@@ -64,6 +64,7 @@ class _Entry:
     states: dict[int, VersionState] = field(default_factory=dict)
     serving: dict[int, Servable] = field(default_factory=dict)
     draining: list[Servable] = field(default_factory=list)
+    routed: list[str] = field(default_factory=list)
     operations: int = 0
     fingerprint: object = None
     attempted: object = None
@@ -311,12 +312,13 @@ class Lifecycle:
 
     def _route(self, name: str, entry: _Entry) -> None:
         """Make the routes of ``name`` agree with what is in service."""
-        for key in [key for key in self.routes if key[0] == name]:
-            del self.routes[key]
-        for version, servable in entry.serving.items():
-            self.routes[name, str(version)] = servable
+        for version in entry.routed:
+            del self.routes[name, version]
+        wanted = {str(version): servable for version, servable in entry.serving.items()}
         if entry.serving:
-            self.routes[name, ""] = entry.serving[max(entry.serving)]
+            wanted[""] = entry.serving[max(entry.serving)]
+        self.routes.update({(name, version): servable for version, servable in wanted.items()})
+        entry.routed = list(wanted)
 
     def _retire(self, name: str, entry: _Entry, servable: Servable) -> None:
         entry.draining.append(servable)

@@ -167,7 +167,8 @@ class Scheduler:
         """Whether the declared delay is worth spending on ``plan``.
 
         It is not once it has passed, nor when nobody else seems to be sending, nor when the batch
-        is so quick that running it now costs less than the wait.
+        is so quick that running it now costs less than the wait, nor when the model is measured to
+        need as long for each row of a larger batch.
         """
         if self._clients.count == 1:
             return False
@@ -178,7 +179,10 @@ class Scheduler:
             return False
         if now - self._queue.first().queued_ns >= self._policy.delay_ns:
             return False
-        return not self._idle[-1].is_quick(islice(self._queue.in_order(), plan.take), plan.rows)
+        lane = self._idle[-1]
+        return lane.gains_by_growing(plan.rows) and not lane.is_quick(
+            islice(self._queue.in_order(), plan.take), plan.rows
+        )
 
     def _finish(self, lane: Lane, count: int, batch: Batch) -> None:
         """Back on the loop after a thread ran ``batch``, which began with ``count`` requests."""
