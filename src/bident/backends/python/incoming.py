@@ -1,0 +1,191 @@
+"""What a worker sends, checked: nothing it says may hurt the server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from bident.backends.python.messages import (
+    Answers,
+    Arrays,
+    BatchDone,
+    Event,
+    InferCall,
+    InferDropped,
+    LogLine,
+    MetricCall,
+    MetricChange,
+    ModelCall,
+    Readiness,
+    Reply,
+    Request,
+    Started,
+)
+from bident.backends.python.outgoing import CODES
+from bident.backends.python.tensors import received
+from bident.backends.python.worker.bident_worker.arrays import DamagedError
+from bident.backends.python.worker.bident_worker.frames import Frame, Kind
+from bident.errors import ServeError
+
+_LEVELS = [logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG]
+
+
+def responses(frame: Frame, open_requests: dict[int, set[int]], events: list[Event]) -> None:
+    """Add what a RESPONSES message says; ``open_requests`` (batch -> requests) loses what is answered to the end.
+
+    Raises DamagedError, or what unpacking nonsense raises.
+    """
+    header = frame.header
+    batch = _number(header["batch"])
+    if "columns" in header:
+        events.append(_answers(frame, batch, open_requests))
+    for said in header.get("replies", ()):
+        events.append(_reply(frame, batch, said, open_requests))
+    if "done" in header:
+        start, end = header["done"]
+        events.append(BatchDone(batch, _number(start), _number(end)))
+
+
+def _answers(frame: Frame, batch: Any, open_requests: dict[int, set[int]]) -> Answers:
+    header = frame.header
+    count = header["count"]
+    if len(open_requests.get(batch, ())) != count:
+        raise DamagedError(f"it answered {count} requests of batch {batch}, which has another number of them")
+    columns = dict([received(description, frame) for description in header["columns"]])
+    rows = header["rows"]
+    rows = [_number(rows)] * count if isinstance(rows, int) else [_number(row) for row in rows]
+    total = sum(rows)
+    if len(rows) != count or min(rows) < 0 or any(not a.ndim or len(a) != total for a in columns.values()):
+        raise DamagedError(f"the rows of batch {batch} do not add up")
+    # Only now, when nothing can fail any more: what is still open is answered when the worker is ended.
+    del open_requests[batch]
+    return Answers(batch, columns, rows)
+
+
+def _reply(frame: Frame, batch: Any, said: dict[str, Any], open_requests: dict[int, set[int]]) -> Reply:
+    index = said["index"]
+    waiting = open_requests.get(batch)
+    if waiting is None or index not in waiting:
+        raise DamagedError(f"it answered request {index} of batch {batch}, which awaits no answer")
+    error = _error(said["error"]) if "error" in said else None
+    outputs = _arrays(frame, said.get("outputs", ()))
+    final = said["final"] is not False
+    reply = Reply(batch, index, outputs, error, _parameters(said), final, said.get("reschedule") is True)
+    if final:
+        waiting.discard(index)
+        if not waiting:
+            del open_requests[batch]
+    return reply
+
+
+def other(frame: Frame, events: list[Event]) -> None:
+    """Add what any other message says. Raises DamagedError, or what unpacking nonsense raises."""
+    make = _MAKERS.get(frame.kind)
+    if make is None:
+        if frame.kind in _SILENT:
+            return
+        raise DamagedError(f"there is no message of kind {frame.kind}")
+    events.append(make(frame))
+
+
+def _infer(frame: Frame) -> InferCall:
+    header = frame.header
+    request = Request(
+        id=_text(header["id"]),
+        inputs=_arrays(frame, header["inputs"]),
+        outputs=[_text(name) for name in header["outputs"]],
+        parameters=_parameters(header),
+        correlation_id=header["correlation_id"] if isinstance(header["correlation_id"], str | int) else 0,
+        flags=_number(header["flags"]),
+        timeout_us=_number(header["timeout"]),
+        trace=None if header.get("trace") is None else _text(header["trace"]),
+    )
+    version = _number(header["version"])
+    return InferCall(_number(header["call"]), _text(header["model"]), version, header["decoupled"] is True, request)
+
+
+def _call(frame: Frame) -> ModelCall | MetricCall:
+    header = frame.header
+    call, what = _number(header["call"]), header["what"]
+    if what in ("metric_family", "metric", "metric_value"):
+        return MetricCall(call, what, header)
+    if what not in ("load", "unload", "is_ready"):
+        raise DamagedError(f"there is no call '{what}'")
+    files = _arrays(frame, header.get("files", ()))
+    return ModelCall(
+        call,
+        what,
+        _text(header["model"]),
+        version=_text(header.get("version", "")),
+        config=_text(header.get("config", "")),
+        files={path: content.tobytes() for path, content in files.items()},
+        unload_dependents=header.get("unload_dependents") is True,
+    )
+
+
+def _metric_change(frame: Frame) -> MetricChange:
+    header = frame.header
+    return MetricChange(_number(header["id"]), _text(header["do"]), float(header.get("value", 0)))
+
+
+def _log(frame: Frame) -> LogLine:
+    header = frame.header
+    file, line = header["place"]
+    return LogLine(_LEVELS[_number(header["level"])], _text(header["message"]), _text(file), _number(line))
+
+
+def _readiness(frame: Frame) -> Readiness:
+    header = frame.header
+    return Readiness(_number(header["token"]), header["ready"] is True, _text(header.get("reason", "")))
+
+
+def _started(frame: Frame) -> Started:
+    header = frame.header
+    config = header.get("config")
+    error = header.get("error")
+    return Started(config if isinstance(config, dict) else None, None if error is None else _text(error))
+
+
+_MAKERS: dict[int, Callable[[Frame], Event]] = {
+    Kind.INFER: _infer,
+    Kind.DROP: lambda frame: InferDropped(_number(frame.header["call"])),
+    Kind.CALL: _call,
+    Kind.METRIC: _metric_change,
+    Kind.LOG: _log,
+    Kind.READY: _readiness,
+    Kind.STARTED: _started,
+}
+_SILENT = (Kind.FREE, Kind.FINALIZED)
+
+
+def _arrays(frame: Frame, descriptions: Any) -> Arrays:
+    return dict([received(description, frame) for description in descriptions])
+
+
+def _error(said: Any) -> ServeError:
+    code, message = said
+    return ServeError(CODES[_number(code)], _text(message))
+
+
+def _parameters(said: dict[str, Any]) -> dict[str, Any] | None:
+    parameters = said.get("parameters")
+    if not parameters:
+        return None
+    for value in parameters.values():
+        if not isinstance(value, bool | int | str):
+            raise DamagedError("a parameter is neither bool, int nor str")
+    checked: dict[str, Any] = parameters
+    return checked
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int):
+        raise DamagedError(f"{value!r} is no number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise DamagedError(f"{value!r} is no text")
+    return value

@@ -1,0 +1,86 @@
+"""From a BATCH message to the requests that ``execute`` is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arrays import unpack
+from .frames import Frame
+from .link import Link
+from .request import DecoupledRequest, InferenceRequest, InferenceTrace
+from .sender import Batch
+from .tensor import made
+
+
+def requests_of(frame: Frame, link: Link, decoupled: bool) -> tuple[Batch, list[InferenceRequest]]:
+    """The batch that ``frame`` carries, and its requests."""
+    header = frame.header
+    count = header["count"]
+    batch = Batch(link, header["batch"], count, decoupled)
+    batch.cancelled.update(header.get("cancelled", ()))
+    if "columns" in header:
+        inputs = _sliced(frame, header["columns"], header["rows"], count)
+    else:
+        inputs = [
+            [made(d[0], unpack(d, frame.payload, frame.block), d[1]) for d in described]
+            for described in header["inputs"]
+        ]
+    ids = header.get("ids")
+    outputs = header.get("outputs")
+    kind = DecoupledRequest if decoupled else InferenceRequest
+    requests: list[InferenceRequest] = []
+    for index in range(count):
+        request = kind.__new__(kind)
+        request._batch = batch
+        request._index = index
+        request._inputs = inputs[index]
+        request._outputs = outputs or ()
+        if ids is not None:
+            request._request_id = ids[index]
+        requests.append(request)
+    if outputs is not None:
+        batch.wanted = [frozenset(outputs)] * count
+    for index, details in header.get("details", ()):
+        _tell(requests[index], details)
+        if "outputs" in details:
+            batch.wanted = batch.wanted or [None] * count
+            batch.wanted[index] = None if details["outputs"] is None else frozenset(details["outputs"])
+    return batch, requests
+
+
+def _sliced(frame: Frame, columns: Any, rows: Any, count: int) -> list[list[Any]]:
+    tensors: list[list[Any]] = []
+    for description in columns:
+        name, datatype = description[0], description[1]
+        column = unpack(description, frame.payload, frame.block)
+        if count == 1:
+            parts = [column]
+        elif isinstance(rows, int):
+            parts = list(column.reshape((count, rows, *column.shape[1:])))
+        else:
+            parts = []
+            start = 0
+            for length in rows:
+                parts.append(column[start : start + length])
+                start += length
+        tensors.append([made(name, part, datatype) for part in parts])
+    if not tensors:
+        return [[] for _ in range(count)]
+    return [list(row) for row in zip(*tensors)]
+
+
+def _tell(request: InferenceRequest, details: dict[str, Any]) -> None:
+    if "correlation_id" in details:
+        request._correlation_id = details["correlation_id"]
+    if "flags" in details:
+        request._flags = details["flags"]
+    if "timeout" in details:
+        request._timeout = details["timeout"]
+    if "priority" in details:
+        request._priority = details["priority"]
+    if "parameters" in details:
+        request._parameters = details["parameters"]
+    if "trace" in details:
+        request._trace = InferenceTrace(details["trace"])
+    if "outputs" in details:
+        request._outputs = details["outputs"] or ()
