@@ -100,7 +100,7 @@ class Lifecycle:
         if entry is None:
             return ServeError(Code.INVALID_ARG, f"{unknown} is not found")
         if not version:
-            if not entry.states or all(state.reason == UNLOADED for state in entry.states.values()):
+            if all(state.reason == UNLOADED or state.state is State.UNLOADING for state in entry.states.values()):
                 return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
             return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{_because(entry.states.values())}")
         number = version_of(version)
