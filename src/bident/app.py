@@ -173,7 +173,7 @@ class TensorServer:
             retries=settings.model_load_retry_count,
         )
         lifecycle = Lifecycle(loader, loop, self._clients, threads=settings.model_load_thread_count)
-        control = ControlMode(settings.model_control_mode, settings.repository_poll_secs)
+        control = ControlMode(settings.model_control_mode)
         return Engine(repository, lifecycle, control, self._overlays, strict=settings.strict_readiness)
 
     async def _open_doors(self, engine: Engine) -> None:

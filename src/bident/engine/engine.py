@@ -17,7 +17,6 @@ from bident.engine.loader import readable
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import overlay
-from bident.model.config import ModelConfig
 from bident.model.folder import ModelFolder, check_name
 from bident.model.repository import Listing, Repository
 from bident.wire.infer import InferRequest
@@ -30,7 +29,6 @@ class ControlMode:
     """``--model-control-mode``: who decides what is loaded."""
 
     name: str
-    poll_seconds: float = 15.0
 
 
 class Engine:
@@ -278,10 +276,6 @@ class Engine:
     def stop_accepting(self) -> None:
         """From now on new requests are refused; accepted ones are answered."""
         self._stopping = True
-
-    def config(self, name: str, version: str) -> ModelConfig:
-        """The completed config of a loaded model."""
-        return self.model(name, version).config
 
 
 def _log_problems(listing: Listing) -> None:

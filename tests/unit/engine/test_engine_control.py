@@ -120,11 +120,11 @@ async def test_a_config_sent_along_takes_effect_until_a_plain_load(tmp_path: Pat
     await site.engine.start(None)
 
     await site.engine.load("m", CONFIG)
-    assert site.engine.config("m", "").max_batch_size == 2
+    assert site.engine.model("m", "").config.max_batch_size == 2
     assert await site.answer() == [[5, -5]]
     await site.engine.load("m")
 
-    assert site.engine.config("m", "").max_batch_size == 8
+    assert site.engine.model("m", "").config.max_batch_size == 8
     assert await site.answer() == [[5, -5]]
 
 
