@@ -8,14 +8,19 @@ group ``bident.backends``; Bident's own enter by that door too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
-from bident.errors import ConfigError
+from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
+from bident.wire.infer import InferRequest
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+"""Tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Device:
 
     kind: str = "cpu"
     threads: int = 1
+    instance: str = ""
+    """How this instance is called: its group's name and its number in it."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class BackendOptions:
 
     own: dict[str, str] = field(default_factory=dict)
     common: dict[str, str] = field(default_factory=dict)
+    cache_directory: Path = field(default_factory=lambda: Path.home() / ".cache" / "bident")
+    """Where a backend keeps what is worth keeping over restarts."""
 
     @property
     def default_max_batch_size(self) -> int:
@@ -90,6 +99,93 @@ class Instance(ABC):
         """Give back what the instance holds. Called once, after its last execution."""
 
 
+class Answers(Protocol):
+    """Where a :class:`RequestInstance` says what becomes of one batch. Called on the event loop.
+
+    Every request is answered to its end exactly once: by ``answered`` all together, or each by the
+    ``replied`` that is final. ``executed`` is called once, before or after that.
+    """
+
+    def answered(self, outputs: Arrays, rows: Sequence[int]) -> None:
+        """The only answers to all requests, one behind the other along the first axis; each has its ``rows``."""
+
+    def replied(
+        self,
+        index: int,
+        outputs: Arrays,
+        *,
+        error: ServeError | None = None,
+        parameters: dict[str, Any] | None = None,
+        final: bool = True,
+    ) -> None:
+        """One answer to the request at ``index``. ``outputs`` is empty if it failed, or if only the end has come."""
+
+    def executed(self, start_ns: int, end_ns: int) -> None:
+        """The model ran from ``start_ns`` to ``end_ns`` (monotonic), and can take the next batch."""
+
+
+class Server(Protocol):
+    """What a model may ask of the server it runs in. Used on the event loop only."""
+
+    def infer(self, request: InferRequest) -> None:
+        """Have another model answer ``request`` through its ``reply``. Raises ServeError if it is refused."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the answer to ``request`` any more."""
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether a model ("" for the latest version) answers requests."""
+
+    def is_decoupled(self, name: str, version: str) -> bool:
+        """Whether a model answers a request any number of times. Raises ServeError when it is not there."""
+
+    async def load(self, name: str, config: str | None, files: dict[str, bytes]) -> None:
+        """Load or reload a model. Raises ServeError."""
+
+    async def unload(self, name: str, *, dependents: bool) -> None:
+        """Take a model out of service, with ``dependents`` also what only it needed. Raises ServeError."""
+
+
+class RequestInstance(ABC):
+    """A copy of a model that sees single requests and answers them when it likes.
+
+    Unlike an :class:`Instance` it lives on the event loop and must never hold it up; what takes
+    time happens in another process or thread.
+    """
+
+    is_available: bool = False
+    """Whether it can take a batch, once the last one has been executed."""
+    is_lost: bool = False
+    """Whether it is not available and will not be again."""
+    reason: str = "it is being started"
+    """Why it is not available."""
+
+    @abstractmethod
+    async def start(self, server: Server, changed: Callable[[], None]) -> None:
+        """Become available; ``changed`` is to be called whenever ``is_available`` has changed. Raises ServeError."""
+
+    @abstractmethod
+    def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
+        """Run a batch. Raises ServeError if it cannot be taken; then nothing is said to ``answers``.
+
+        ``inputs`` are as for :meth:`Instance.execute`: for a batching model the rows of all requests,
+        one behind the other (each has ``batch_size`` of them); else there is one request.
+        """
+
+    def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:  # noqa: B027 - a model need not listen
+        """Nobody waits for these requests of a batch any more; they are answered all the same."""
+
+    async def is_ready(self) -> bool:
+        """Whether it is available and the model itself says that it is ready."""
+        return self.is_available
+
+    async def close(self) -> None:  # noqa: B027 - as for Instance
+        """End it. Requests that await an answer get an error first."""
+
+
+AnyInstance: TypeAlias = Instance | RequestInstance
+
+
 class Backend(ABC):
     """A plug-in for one kind of model file. One object serves all models of that kind."""
 
@@ -99,6 +195,9 @@ class Backend(ABC):
     default_instance_count: ClassVar[int] = 1
     """How many instances a model gets whose config does not say."""
 
+    lanes: ClassVar[tuple[str, ...]] = ("inline", "thread")
+    """What the parameter ``LANE`` of a model may say."""
+
     def __init__(self, options: BackendOptions | None = None) -> None:
         self.options = options or BackendOptions()
 
@@ -107,9 +206,13 @@ class Backend(ABC):
         return config
 
     @abstractmethod
-    def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> Instance:
-        """Read the model file and make an instance ready to execute.
+    def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> AnyInstance:
+        """Read the model file and make an instance ready to execute (a RequestInstance: ready to be started).
 
         Called off the event loop, once per instance. Raises ConfigError (or anything) when the
         files do not fit the config; what is wrong should say the tensor or parameter and the cure.
         """
+
+    def metrics(self) -> Iterable[str]:
+        """What models of this backend add to the metrics page: lines of the exposition format, newline included."""
+        return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 
 from bident.backends.base import Backend, BackendOptions
@@ -10,7 +11,7 @@ from bident.errors import ConfigError
 
 GROUP = "bident.backends"
 
-_UNBUILT = ("python", "pytorch", "openvino", "tensorrt", "tensorflow", "dali", "vllm")
+_UNBUILT = ("pytorch", "openvino", "tensorrt", "tensorflow", "dali", "vllm")
 """Backends of Triton that do not exist here: no typing mistake, so no near miss is looked for."""
 
 
@@ -26,6 +27,11 @@ class Backends:
     def names(self) -> list[str]:
         """Every installed backend, loadable or not."""
         return sorted(self._points)
+
+    def metrics(self) -> Iterator[str]:
+        """What models in service add to the metrics page."""
+        for backend in self._built.values():
+            yield from backend.metrics()
 
     def get(self, name: str) -> Backend:
         """The backend called ``name``.

@@ -40,6 +40,7 @@ class Engine:
         """``overlays``: a folder for models that a client sent. ``strict``: ready means every model is."""
         self.repository = repository
         self.lifecycle = lifecycle
+        lifecycle.models = self
         self._control = control
         self._overlays = overlays
         self._strict = strict
@@ -60,6 +61,10 @@ class Engine:
         """
         if self._stopping:
             raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
+        return self.lifecycle.routes.get((name, version)) or self.model(name, version)
+
+    def find(self, name: str, version: str) -> Servable:
+        """Who answers a request that a model makes while it runs, also when the server takes no others any more."""
         return self.lifecycle.routes.get((name, version)) or self.model(name, version)
 
     def infer(self, request: InferRequest) -> None:
@@ -96,10 +101,20 @@ class Engine:
     def is_model_ready(self, name: str, version: str) -> bool:
         """Whether ``name`` (that version of it) answers requests. Raises nothing."""
         try:
-            self.lifecycle.find(name, version)
+            return self.lifecycle.find(name, version).is_available
         except ServeError:
             return False
-        return True
+
+    async def check_ready(self) -> bool:
+        """As ``is_ready``, having asked those models that have an opinion of their own (Python's ``is_ready``)."""
+        if not self.is_ready:
+            return False
+        asked = self.lifecycle.servables() if self._strict else []
+        return all(await asyncio.gather(*(servable.is_ready() for servable in asked)))
+
+    async def check_model_ready(self, name: str, version: str) -> bool:
+        """As ``is_model_ready``, having asked the model too."""
+        return self.is_model_ready(name, version) and await self.lifecycle.find(name, version).is_ready()
 
     def model(self, name: str, version: str) -> Servable:
         """The servable behind a name. Raises Triton's error for what is unknown or not ready."""
@@ -162,7 +177,7 @@ class Engine:
             raise
         self._replace_overlay(name, folder)
 
-    async def unload(self, name: str) -> None:
+    async def unload(self, name: str, *, dependents: bool = False) -> None:
         """The unload API: succeeds for what is not loaded, as Triton's does."""
         self._check_control()
         check_name(name)

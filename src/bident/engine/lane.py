@@ -13,18 +13,19 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from time import monotonic_ns
 
 from bident.backends.base import Instance
+from bident.engine.batch import Batch, failure, gather
 from bident.engine.merge import Merge
-from bident.errors import Code, ConfigError, ServeError
+from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
 from bident.model.parameters import LANE
-from bident.wire.infer import Column, InferRequest
+from bident.wire.infer import InferRequest
 
 logger = logging.getLogger("bident.engine")
 
+INLINE = "inline"
 INLINE_LIMIT_NS = 200_000
 _UNKNOWN_NS = 10 * INLINE_LIMIT_NS
 _RISE = 0.1
@@ -33,45 +34,14 @@ _WORTH_WAITING = 0.9
 """A larger batch is worth a wait if it takes less than this share of the time for each row."""
 
 
-class Pin(Enum):
-    """A lane fixed by the model's config."""
-
-    AUTO = ""
-    INLINE = "inline"
-    THREAD = "thread"
-
-
-def pin_of(config: ModelConfig) -> Pin:
-    """The lane that ``config`` asks for. Raises ConfigError on a word that names none."""
+def lane_of(config: ModelConfig, lanes: Sequence[str]) -> str:
+    """The lane that ``config`` pins, "" if none. Raises ConfigError on a word that is not one of ``lanes``."""
     word = config.parameters.get(LANE, "").lower()
-    try:
-        return Pin(word)
-    except ValueError:
+    if word and word not in lanes:
         raise ConfigError(
-            f"model '{config.name}': parameter {LANE} is '{word}'; use 'inline', 'thread', or leave it out"
-        ) from None
-
-
-class Batch:
-    """Requests that run together, and what became of them.
-
-    ``failed`` holds requests that had to leave the batch before it ran (a number out of range), each
-    with its error; ``error`` is set when the rest failed. Clocks are monotonic nanoseconds.
-    """
-
-    # Defaults live on the class: a batch is made per execution, and most never differ from them.
-    columns: Sequence[Column] = ()
-    failed: Sequence[tuple[InferRequest, ServeError]] = ()
-    error: ServeError | None = None
-    start_ns: int = 0
-    infer_start_ns: int = 0
-    infer_end_ns: int = 0
-    done: bool = False
-    counted: bool = False
-
-    def __init__(self, requests: list[InferRequest], rows: int) -> None:
-        self.requests = requests
-        self.rows = rows
+            f"model '{config.name}': parameter {LANE} is '{word}'; use {' or '.join(map(repr, lanes))}, or leave it out"
+        )
+    return word
 
 
 class Lane:
@@ -84,8 +54,7 @@ class Lane:
         self._instance = instance
         self._loop = loop
         self._label = label
-        pin = pin_of(config)
-        self._pinned = None if pin is Pin.AUTO else pin
+        self._pinned = config.parameters.get(LANE, "").lower()
         self._fixed_shapes = all(-1 not in spec.dims for spec in config.inputs.values())
         self._expected_ns: dict[int, float] = {}
         self._work: queue.SimpleQueue[tuple[Batch, Callable[[Batch], None]] | None] = queue.SimpleQueue()
@@ -93,8 +62,8 @@ class Lane:
 
     def is_quick(self, requests: Iterable[InferRequest], rows: int) -> bool:
         """Whether a batch of ``requests`` should run inline: pinned there, or measured to be short enough."""
-        if self._pinned is not None:
-            return self._pinned is Pin.INLINE
+        if self._pinned:
+            return self._pinned == INLINE
         size = rows.bit_length() if self._fixed_shapes else self._size_class(requests)
         return self._expected_ns.get(size, _UNKNOWN_NS) < INLINE_LIMIT_NS
 
@@ -144,14 +113,10 @@ class Lane:
         """Gather, run, scatter, here and now. Whatever goes wrong ends up in ``batch``: a lane never raises."""
         try:
             batch.start_ns = monotonic_ns()
-            try:
-                inputs = self._merge.gather(batch.requests, batch.rows)
-            except Exception:  # noqa: BLE001 - whatever one request's values cause costs only that request its answer
-                self._remove_unfit(batch)
-                if not batch.requests:
-                    batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
-                    return
-                inputs = self._merge.gather(batch.requests, batch.rows)
+            inputs = gather(self._merge, batch, self._name)
+            if inputs is None:
+                batch.infer_start_ns = batch.infer_end_ns = batch.start_ns
+                return
             batch.infer_start_ns = monotonic_ns()
             outputs = self._instance.execute(inputs)
             batch.infer_end_ns = monotonic_ns()
@@ -160,28 +125,7 @@ class Lane:
             batch.error = error
         except BaseException as error:  # a panic of native code or sys.exit() must not cost the lane its thread
             logger.exception("model '%s' failed in instance %s", self._name, self._label)
-            batch.error = self._failure(error)
-
-    def _failure(self, error: BaseException) -> ServeError:
-        what = f"{type(error).__name__}: {_first_line(error)}"
-        return ServeError(Code.INTERNAL, f"model '{self._name}' failed to execute: {what}")
-
-    def _remove_unfit(self, batch: Batch) -> None:
-        """Find the requests whose values do not fit and let the others run."""
-        fit: list[InferRequest] = []
-        failed: list[tuple[InferRequest, ServeError]] = []
-        for request in batch.requests:
-            try:
-                self._merge.gather([request], request.batch_size)
-                fit.append(request)
-            except ServeError as error:
-                failed.append((request, error))
-            except Exception as error:
-                logger.exception("model '%s': the inputs of a request could not be joined", self._name)
-                failed.append((request, self._failure(error)))
-        batch.requests = fit
-        batch.failed = failed
-        batch.rows = sum(request.batch_size for request in fit)
+            batch.error = failure(self._name, error)
 
     def _size_class(self, requests: Iterable[InferRequest]) -> int:
         """Batches of a like size share one expectation; a class is a power of two of elements (or of rows)."""
@@ -202,7 +146,3 @@ class Lane:
         if took > expected:
             took = expected + (min(took, _OUTLIER * expected) - expected) * _RISE
         self._expected_ns[size] = took
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:500]

@@ -12,13 +12,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from bident.engine.calls import Models
 from bident.engine.clients import Clients
 from bident.engine.loader import Loader, readable
 from bident.engine.servable import LoadedModel, Servable
@@ -81,6 +82,8 @@ class Lifecycle:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
         self._at_work: set[Future[Any]] = set()
         self._entries: dict[str, _Entry] = {}
+        self.models: Models
+        """Whom models may ask while they run; set before anything is loaded."""
         self.routes: dict[tuple[str, str], Servable] = {}
         """Who answers for a name and a version ("" for the latest), now."""
 
@@ -143,7 +146,9 @@ class Lifecycle:
     def all_ready(self) -> bool:
         """Triton's strict readiness: every known version is ready, or was unloaded on purpose."""
         return all(
-            entry.states and all(s.state is State.READY or s.reason == UNLOADED for s in entry.states.values())
+            entry.states
+            and all(s.state is State.READY or s.reason == UNLOADED for s in entry.states.values())
+            and all(servable.is_available for servable in entry.serving.values())
             for entry in self._entries.values()
         )
 
@@ -187,11 +192,14 @@ class Lifecycle:
                 entry.states[version] = VersionState(State.LOADING)
         loaded = await self._in_pool(self._loader.load, folder)
         try:
-            serving = self._servables_of(entry, loaded, time.monotonic() - started)
+            serving = self._servables_of(entry, loaded)
         except BaseException:
             with suppress(Exception):
                 await self._in_pool(loaded.close)
             raise
+        await _start(serving.values())
+        for servable in serving.values():
+            servable.stats.load_seconds = time.monotonic() - started
         entry.fingerprint = entry.attempted
         self._put_into_service(loaded.config.name, entry, serving)
 
@@ -287,15 +295,13 @@ class Lifecycle:
         if not _end_loading(entry, error.message) and not entry.serving:
             entry.states[1] = VersionState(State.UNAVAILABLE, error.message)
 
-    def _servables_of(self, entry: _Entry, loaded: LoadedModel, seconds: float) -> dict[int, Servable]:
+    def _servables_of(self, entry: _Entry, loaded: LoadedModel) -> dict[int, Servable]:
         """What can take the place of what ``entry`` serves, whose figures it continues."""
         made: dict[int, Servable] = {}
         for version in loaded.instances:
             old = entry.serving.get(version)
             stats = old.stats if old is not None else ModelStats()
-            made[version] = Servable(loaded, version, stats, self._loop, self._clients)
-        for servable in made.values():
-            servable.stats.load_seconds = seconds
+            made[version] = Servable(loaded, version, stats, self._loop, self._clients, self.models)
         return made
 
     def _put_into_service(self, name: str, entry: _Entry, serving: dict[int, Servable]) -> None:
@@ -332,6 +338,20 @@ class Lifecycle:
                 logger.info("successfully unloaded '%s' version %d", name, servable.version)
 
         servable.retire(closed)
+
+
+async def _start(servables: Collection[Servable]) -> None:
+    """Start all, or close all. Raises ServeError."""
+    starting = [asyncio.ensure_future(servable.start()) for servable in servables]
+    try:
+        await asyncio.gather(*starting)
+    except BaseException:
+        for start in starting:
+            start.cancel()
+        outcomes = await asyncio.gather(*starting, return_exceptions=True)
+        started = [servable for servable, outcome in zip(servables, outcomes, strict=True) if outcome is None]
+        await asyncio.gather(*(servable.close() for servable in started))
+        raise
 
 
 def _end_loading(entry: _Entry, reason: str) -> bool:

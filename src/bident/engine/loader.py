@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from bident.backends.base import Backend, Device, Instance, ModelFiles
+from bident.backends.base import AnyInstance, Backend, Device, ModelFiles
 from bident.backends.discovery import Backends
 from bident.engine import memory
-from bident.engine.lane import pin_of
+from bident.engine.lane import lane_of
 from bident.engine.servable import LoadedModel, close_all
 from bident.errors import Code, ConfigError, ServeError
 from bident.model import autofill, labels, normalise, validate
@@ -60,7 +60,7 @@ class Loader:
 
     def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)
-        pin_of(config)
+        lane_of(config, backend.lanes)
         loaded = LoadedModel(config, labels.load(folder.directory, config))
         try:
             for version in folder.select_versions(config.proto):
@@ -87,18 +87,18 @@ class Loader:
         validate.check(proto, str(folder.config_path))
         return ModelConfig.from_proto(proto), backend
 
-    def _load_version(self, backend: Backend, files: ModelFiles, config: ModelConfig) -> list[Instance]:
-        device = Device(threads=max(1, usable_cores() // config.instance_count))
-        instances: list[Instance] = []
+    def _load_version(self, backend: Backend, files: ModelFiles, config: ModelConfig) -> list[AnyInstance]:
+        threads = max(1, usable_cores() // config.instance_count)
+        instances: list[AnyInstance] = []
         try:
-            for _ in range(config.instance_count):
-                instances.append(self._load_instance(backend, files, config, device))
+            for name in config.instance_names():
+                instances.append(self._load_instance(backend, files, config, Device("cpu", threads, name)))
         except BaseException:
             close_all(config.name, instances)
             raise
         return instances
 
-    def _load_instance(self, backend: Backend, files: ModelFiles, config: ModelConfig, device: Device) -> Instance:
+    def _load_instance(self, backend: Backend, files: ModelFiles, config: ModelConfig, device: Device) -> AnyInstance:
         for attempt in range(self._retries + 1):
             try:
                 return _guard(config.name, lambda: backend.load(files, config, device))

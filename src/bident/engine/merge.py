@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig, TensorSpec
-from bident.wire.datatypes import BYTES, DataType, from_numpy
-from bident.wire.infer import Column, InferInput, InferRequest
+from bident.wire.datatypes import BYTES, FP32, DataType, from_numpy
+from bident.wire.infer import Column, InferInput, InferRequest, element_count
 from bident.wire.numbers import to_array
 
 _NEVER = np.dtype("V1")
@@ -26,8 +26,10 @@ _NEVER = np.dtype("V1")
 class Merge:
     """Joins and splits the tensors of one model. What its config fixes is worked out once, here."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, lenient: bool = False) -> None:
+        """``lenient``: make the best of outputs that say the same in another form, as Python models' often do."""
         self._name = config.name
+        self._lenient = lenient
         self._lead = 1 if config.max_batch_size else 0
         self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
         self._outputs = [
@@ -72,7 +74,7 @@ class Merge:
                 array = self._conform(name, spec.datatype, array)
             expected = lead + dims
             if array.shape != expected:
-                self._check_shape(spec, array.shape, expected)
+                array = self._shaped(spec, array, expected)
             if spec.reshape is not None:
                 array = self._reshape(array, dims, spec.dims)
             columns.append(Column(name, spec.datatype, array))
@@ -82,6 +84,8 @@ class Merge:
         """What a model gave for an output, as doors take it: an array of exactly the datatype's elements."""
         if not isinstance(given, np.ndarray | np.generic):
             raise self._bad_output(name, f"is a {type(given).__name__}", f"an array of {datatype.name}")
+        if self._lenient:
+            given = _cast(given, datatype)
         if from_numpy(given.dtype) is not datatype:
             raise self._bad_output(name, f"has datatype {_word(given.dtype)}", datatype.name)
         if datatype is not BYTES:
@@ -99,12 +103,17 @@ class Merge:
             wanted = tuple(next(sizes) if dim == -1 else dim for dim in wanted)
         return array.reshape(shape[: self._lead] + wanted)
 
-    def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-        """Raise INTERNAL unless ``shape`` is ``expected``, in which -1 is any size."""
-        if len(shape) != len(expected) or any(
-            want not in (-1, have) for want, have in zip(expected, shape, strict=True)
-        ):
-            raise self._bad_output(spec.name, f"has shape {list(shape)}", str(list(expected)))
+    def _shaped(self, spec: TensorSpec, array: NDArray[Any], expected: tuple[int, ...]) -> NDArray[Any]:
+        """``array`` if it has the shape ``expected``, in which -1 is any size. Raises INTERNAL if it has not.
+
+        Where it is lenient, as many elements in another shape will do, if every size is declared.
+        """
+        shape = array.shape
+        if len(shape) == len(expected) and all(want in (-1, have) for want, have in zip(expected, shape, strict=True)):
+            return array
+        if self._lenient and -1 not in expected and element_count(expected) == array.size:
+            return array.reshape(expected)
+        raise self._bad_output(spec.name, f"has shape {list(shape)}", str(list(expected)))
 
     def _bad_output(self, name: str, found: str, declared: str) -> ServeError:
         return ServeError(
@@ -129,6 +138,18 @@ def _joined(name: str, first: InferInput, requests: list[InferRequest], rows: in
             return np.concatenate([_single(tensor) for tensor in tensors])
         values += tensor.data
     return to_array(name, first.datatype, values).reshape((rows, *first.shape[1:]))
+
+
+def _cast(given: NDArray[Any] | np.generic, datatype: DataType) -> NDArray[Any] | np.generic:
+    """``given`` as ``datatype`` where that loses no value: numpy makes FP64 and INT64 of what nobody typed."""
+    wanted = datatype.numpy
+    if given.dtype == np.float64 and datatype is FP32:
+        return np.asarray(given, dtype=wanted)
+    if given.dtype.kind in "iu" and wanted.kind in "iu" and datatype is not BYTES:
+        limits = np.iinfo(wanted)
+        if not given.size or (int(given.min()) >= limits.min and int(given.max()) <= limits.max):
+            return np.asarray(given, dtype=wanted)
+    return given
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:

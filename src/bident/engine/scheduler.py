@@ -8,27 +8,25 @@ become the next batch.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from time import monotonic_ns
+from typing import Any
 
+from bident.engine.absence import Absence
+from bident.engine.batch import Batch
 from bident.engine.batching import BatchPolicy, Plan
 from bident.engine.clients import Clients
-from bident.engine.lane import Batch, Lane
-from bident.engine.merge import wanted_columns
+from bident.engine.lane import Lane
 from bident.engine.queue import RequestQueue
+from bident.engine.request_lane import RequestLane
+from bident.engine.settle import Settler
 from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
-from bident.wire.infer import InferRequest, InferResponse, Outcome
-
-logger = logging.getLogger("bident.engine")
-
-_FAILED = Outcome.FAILED
-_LATER = Outcome.LATER
+from bident.wire.infer import Column, InferRequest
 
 _COMPANY_WINDOW_NS = 50_000_000
 """How long the number of requests seen together is taken as a sign of how many will come again."""
@@ -44,17 +42,17 @@ class Scheduler:
         self,
         config: ModelConfig,
         version: str,
-        lanes: list[Lane],
+        lanes: Sequence[Lane | RequestLane],
         stats: ModelStats,
         loop: asyncio.AbstractEventLoop,
         clients: Clients,
     ) -> None:
         self._name = config.name
-        self._version = version
-        self._batching = config.max_batch_size > 0
+        self._settler = Settler(config, version, stats)
         self._policy = BatchPolicy(config)
         self._queue = RequestQueue(config.dynamic_batching)
-        self._idle = list(lanes)
+        self._absence = Absence([lane for lane in lanes if isinstance(lane, RequestLane)])
+        self._idle: list[Lane | RequestLane] = [lane for lane in lanes if not isinstance(lane, RequestLane)]
         self._running = 0
         self._stats = stats
         self._loop = loop
@@ -67,6 +65,9 @@ class Scheduler:
         )
         self.on_idle: Callable[[], None] | None = None
         """Called whenever nothing is queued or running any more."""
+        for lane in self._absence.lanes:
+            lane.owner = self
+        self._absence.look(monotonic_ns())
 
     @property
     def pending(self) -> int:
@@ -88,9 +89,11 @@ class Scheduler:
         queue = self._queue
         if self._clients.count == 1 and not queue.size and self._idle and not self._in_order:
             lane = self._idle[-1]
-            if lane.is_quick((request,), request.batch_size):
+            if lane.is_quick((request,), request.batch_size) and isinstance(lane, Lane):
                 self._run_inline(lane, Batch([request], request.batch_size))
                 return
+        if self._absence.error is not None:
+            self._refuse(request, self._absence.error)
         try:
             queue.push(request)
         except ServeError:
@@ -103,14 +106,20 @@ class Scheduler:
         self._tick()
         try:
             self._queue.push(request)
-        except ServeError:
-            self._stats.record_failure(FailureReason.REJECTED, request.queued_ns - request.received_ns)
-            raise
+        except ServeError as error:
+            self._refuse(request, error)
+
+    def _refuse(self, request: InferRequest, error: ServeError) -> None:
+        self._stats.record_failure(FailureReason.REJECTED, request.queued_ns - request.received_ns)
+        raise error
 
     def discard_cancelled(self) -> None:
-        """Take requests whose client has gone out of the queue."""
+        """Take requests whose client has gone out of the queue; let the model know of those that are running."""
         for request in self._queue.drop_cancelled():
-            self._fail(request, ServeError(Code.CANCELLED, "request cancelled by the client"), FailureReason.CANCELED)
+            error = ServeError(Code.CANCELLED, "request cancelled by the client")
+            self._settler.fail(request, error, FailureReason.CANCELED)
+        for lane in self._absence.lanes:
+            lane.tell_cancelled()
         self._notice_idle()
 
     def _arm(self) -> None:
@@ -125,6 +134,8 @@ class Scheduler:
             self._timer = None
         if self._queue.deadlines:
             self._reject_expired()
+        if self._absence.over_ns and self._absence.has_lasted(monotonic_ns()):
+            self._reject_orphans()
         started = monotonic_ns()
         while self._queue.size and self._idle:
             if not self._dispatch():
@@ -146,21 +157,22 @@ class Scheduler:
         lane = self._idle[-1]
         if self._in_order is not None:
             self._in_order.append(batch)
-        if lane.is_quick(batch.requests, batch.rows):
+        if isinstance(lane, RequestLane):
+            self._idle.pop()
+            self._running += plan.take
+            lane.run(batch)
+        elif lane.is_quick(batch.requests, batch.rows):
             self._run_inline(lane, batch)
-            return True
-        self._idle.pop()
-        self._running += plan.take
-        lane.run_on_thread(batch, partial(self._finish, lane, plan.take))
+        else:
+            self._idle.pop()
+            self._running += plan.take
+            lane.run_on_thread(batch, partial(self._finish, lane, plan.take))
         return True
 
     def _run_inline(self, lane: Lane, batch: Batch) -> None:
         """Execute and answer here and now; what no client waits for comes last."""
         lane.execute(batch)
-        if self._in_order:
-            self._settle_in_turn(batch, self._in_order)
-        else:
-            self._settle(batch)
+        self._settle(batch)
         lane.learn(batch)
 
     def _should_wait(self, plan: Plan) -> bool:
@@ -188,90 +200,83 @@ class Scheduler:
         """Back on the loop after a thread ran ``batch``, which began with ``count`` requests."""
         self._idle.append(lane)
         self._running -= count
-        if self._in_order:
-            self._settle_in_turn(batch, self._in_order)
-        else:
-            self._settle(batch)
+        self._settle(batch)
         if self._queue.size and not self._armed:
             self._arm()
         self._notice_idle()
 
-    def _settle_in_turn(self, batch: Batch, in_order: deque[Batch]) -> None:
-        """For models that keep the order of requests: answer what is done, up to the first batch that is not."""
+    def _settle(self, batch: Batch) -> None:
+        """Answer the requests of ``batch``; for a model that keeps their order, once those before it are answered."""
+        in_order = self._in_order
+        if not in_order or batch not in in_order:
+            self._settler.settle(batch)
+            return
         batch.done = True
         while in_order and in_order[0].done:
-            self._settle(in_order.popleft())
+            first = in_order.popleft()
+            self._settler.settle(first)
+            for request, answer, parameters in first.replies:
+                self._answer(first, request, answer, parameters, final=True)
 
-    def _settle(self, batch: Batch) -> None:
-        """Answer the batch's requests and add up its figures."""
-        for request, error in batch.failed:
-            self._fail(request, error, FailureReason.OTHER)
-        if batch.error is not None:
-            for request in batch.requests:
-                self._fail(request, batch.error, FailureReason.BACKEND)
-            return
-        start = answered = rows = queued_ns = received_ns = 0
-        for request in batch.requests:
-            stop = start + request.batch_size if self._batching else -1
-            columns = batch.columns
-            if request.outputs is not None:
-                try:
-                    columns = wanted_columns(request, columns)
-                except ServeError as error:
-                    self._fail(request, error, FailureReason.BACKEND)
-                    start = stop
-                    continue
-            response = InferResponse(self._name, self._version, request.id, columns, start, stop)
-            outcome = self._reply(request, response)
-            start = stop
-            if outcome is _FAILED:
-                self._note_failure(request, FailureReason.OTHER)
-            elif outcome is _LATER:
-                response.settled = partial(self._settle_late, batch, request)
-            else:
-                answered += 1
-                rows += request.batch_size
-                queued_ns += request.queued_ns
-                received_ns += request.received_ns
-        if answered:
-            self._count(batch, answered, rows, queued_ns, received_ns)
+    # What lanes of RequestInstances tell (request_lane.Owner)
 
-    def _settle_late(self, batch: Batch, request: InferRequest, answered: bool) -> None:
-        """Add up the figures of one request of ``batch`` whose answer has been written later, or could not be."""
-        if answered:
-            self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
+    def lane_changed(self) -> None:
+        """An instance has gone, or has come back: so do the requests that wait for one."""
+        self._idle = [lane for lane in self._idle if not isinstance(lane, RequestLane) or lane.is_available]
+        for lane in self._absence.lanes:
+            if lane.is_available and lane.executing is None and lane not in self._idle:
+                self._idle.append(lane)
+        self._absence.look(monotonic_ns())
+        if self._queue.size and not self._armed:
+            self._arm()
+
+    def lane_freed(self, lane: RequestLane) -> None:
+        """The instance can take its next batch."""
+        if lane.is_available and lane not in self._idle:
+            self._idle.append(lane)
+        if self._queue.size and not self._armed:
+            self._arm()
+
+    def batch_answered(self, batch: Batch, count: int) -> None:
+        """Whatever of ``batch`` awaited an answer has it."""
+        self._running -= count
+        self._settle(batch)
+        self._notice_idle()
+
+    def request_answered(
+        self,
+        batch: Batch,
+        request: InferRequest,
+        answer: Sequence[Column] | ServeError,
+        parameters: dict[str, Any] | None,
+        *,
+        final: bool,
+    ) -> None:
+        """One answer to one request; a model that keeps the order of requests keeps it until the batch is complete."""
+        if self._in_order and final and batch in self._in_order:
+            batch.replies.append((request, answer, parameters))
+            if len(batch.replies) == len(batch.requests):
+                batch.requests = []
+                self._settle(batch)
         else:
-            self._note_failure(request, FailureReason.OTHER)
+            self._answer(batch, request, answer, parameters, final=final)
+        if final:
+            self._running -= 1
+            self._notice_idle()
 
-    def _count(self, batch: Batch, requests: int, rows: int, queued_ns: int, received_ns: int) -> None:
-        """Add ``requests`` of ``batch``, with ``rows`` in all, that have been answered by now."""
-        end_ns = monotonic_ns()
-        self._stats.record_batch(
-            requests,
-            rows,
-            requests * batch.start_ns - queued_ns,
-            requests * end_ns - received_ns,
-            batch.infer_start_ns - batch.start_ns,
-            batch.infer_end_ns - batch.infer_start_ns,
-            end_ns - batch.infer_end_ns,
-            executions=0 if batch.counted else 1,
-        )
-        batch.counted = True
-
-    def _fail(self, request: InferRequest, error: ServeError, reason: FailureReason) -> None:
-        self._note_failure(request, reason)
-        self._reply(request, InferResponse.failure(request, error))
-
-    def _note_failure(self, request: InferRequest, reason: FailureReason) -> None:
-        self._stats.record_failure(reason, monotonic_ns() - request.received_ns)
-
-    def _reply(self, request: InferRequest, response: InferResponse) -> Outcome:
-        try:
-            return request.reply(response)
-        except Exception:
-            # One answer that cannot be written must not cost its batch companions theirs.
-            logger.exception("an answer of model '%s' could not be delivered", self._name)
-            return _FAILED
+    def _answer(
+        self,
+        batch: Batch,
+        request: InferRequest,
+        answer: Sequence[Column] | ServeError,
+        parameters: dict[str, Any] | None,
+        *,
+        final: bool,
+    ) -> None:
+        if isinstance(answer, ServeError):
+            self._settler.refuse(request, answer, final=final)
+        else:
+            self._settler.answer(batch, request, answer, parameters, final=final)
 
     def _reject_expired(self) -> None:
         for request in self._queue.expire(monotonic_ns()):
@@ -279,11 +284,19 @@ class Scheduler:
                 Code.UNAVAILABLE,
                 f"Request timeout expired: it waited longer than its queue policy allows for model '{self._name}'",
             )
-            self._fail(request, error, FailureReason.REJECTED)
+            self._settler.fail(request, error, FailureReason.REJECTED)
+
+    def _reject_orphans(self) -> None:
+        """No instance is there, and none will come in time."""
+        assert self._absence.error is not None
+        for request in self._queue.take(self._queue.size):
+            self._settler.fail(request, self._absence.error, FailureReason.REJECTED)
 
     def _set_timer(self) -> None:
         """Wake up when the batch that waits for company has waited enough, or a deadline passes."""
         wake_ns = self._queue.next_deadline_ns() if self._queue.deadlines else 0
+        if self._absence.over_ns:
+            wake_ns = min(wake_ns, self._absence.over_ns) if wake_ns else self._absence.over_ns
         if self._idle:
             due_ns = self._queue.first().queued_ns + self._policy.delay_ns
             wake_ns = min(wake_ns, due_ns) if wake_ns else due_ns

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bident.backends.base import Instance
+from bident.backends.base import AnyInstance, Instance, RequestInstance
 from bident.engine import memory
 from bident.engine.admission import Admission
+from bident.engine.calls import Calls, Models
 from bident.engine.clients import Clients
 from bident.engine.lane import Lane
+from bident.engine.request_lane import RequestLane
 from bident.engine.scheduler import Scheduler
 from bident.engine.stats import ModelStats
 from bident.model.config import ModelConfig
@@ -30,7 +32,7 @@ class LoadedModel:
 
     config: ModelConfig
     labels: dict[str, list[str]] = field(default_factory=dict)
-    instances: dict[int, list[Instance]] = field(default_factory=dict)
+    instances: dict[int, list[AnyInstance]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Give everything back; for loads that did not make it into service."""
@@ -38,11 +40,15 @@ class LoadedModel:
             close_all(self.config.name, instances)
 
 
-def close_all(name: str, instances: list[Instance]) -> None:
-    """Close instances of the model ``name``: one that fails to close does not keep the others open."""
+def close_all(name: str, instances: list[AnyInstance]) -> None:
+    """Close instances of the model ``name``: one that fails to close does not keep the others open.
+
+    Those that live on the event loop have not been started, and hold nothing.
+    """
     for instance in instances:
         try:
-            instance.close()
+            if isinstance(instance, Instance):
+                instance.close()
         except Exception:
             logger.exception("closing an instance of '%s' failed", name)
 
@@ -57,7 +63,9 @@ class Servable:
         stats: ModelStats,
         loop: asyncio.AbstractEventLoop,
         clients: Clients,
+        models: Models,
     ) -> None:
+        """``models``: whom this model may ask."""
         self.name = loaded.config.name
         self.version = version
         self.config = loaded.config
@@ -66,12 +74,56 @@ class Servable:
         self.answer_templates: dict[object, Any] = {}
         """For a door: the constant parts of this version's answers, which go when it goes."""
         self._loop = loop
-        self._lanes = [
-            Lane(loaded.config, instance, loop, f"{self.name}_{index}")
-            for index, instance in enumerate(loaded.instances[version])
-        ]
+        self._lanes: list[Lane] = []
+        self.request_lanes: list[RequestLane] = []
+        for index, instance in enumerate(loaded.instances[version]):
+            if isinstance(instance, RequestInstance):
+                self.request_lanes.append(RequestLane(loaded.config, instance, Calls(models)))
+            else:
+                self._lanes.append(Lane(loaded.config, instance, loop, f"{self.name}_{index}"))
         self._admission = Admission(loaded.config)
-        self.scheduler = Scheduler(loaded.config, str(version), self._lanes, stats, loop, clients)
+        self.scheduler = Scheduler(
+            loaded.config, str(version), (*self._lanes, *self.request_lanes), stats, loop, clients
+        )
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def members(self) -> list[Servable]:
+        """The versions that take part in answering a request: those of an ensemble's steps."""
+        return []
+
+    @property
+    def is_available(self) -> bool:
+        """Whether an instance is there to answer requests."""
+        return not self.request_lanes or any(lane.is_available for lane in self.request_lanes)
+
+    @property
+    def reason(self) -> str:
+        """Why no instance, or not every one, is there; empty if all are."""
+        gone = [lane for lane in self.request_lanes if not lane.is_available]
+        if not gone:
+            return ""
+        reasons = "; ".join(sorted({lane.reason for lane in gone}))
+        return f"{len(gone)} of {len(self.request_lanes)} instances: {reasons}"
+
+    async def is_ready(self) -> bool:
+        """Whether an instance is there, and each that is there says itself that it is ready."""
+        if not self.is_available:
+            return False
+        present = [lane for lane in self.request_lanes if lane.is_available]
+        return all(await asyncio.gather(*(lane.is_ready() for lane in present)))
+
+    async def start(self) -> None:
+        """Have the instances started that live on the event loop. Raises ServeError; then all are closed."""
+        starting = [asyncio.ensure_future(lane.start()) for lane in self.request_lanes]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for start in starting:
+                start.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await self.close()
+            raise
 
     def infer(self, request: InferRequest) -> None:
         """Check and queue ``request``; its ``reply`` is called now or later. Raises ServeError if it is refused."""
@@ -90,13 +142,20 @@ class Servable:
 
     def _close(self, closed: Callable[[], None]) -> None:
         self.scheduler.on_idle = None
+        self._closing = self._loop.create_task(self.close())
+        self._closing.add_done_callback(lambda _: closed())
+
+    async def close(self) -> None:
+        """Close all instances; one that fails to close does not keep the others open."""
+        for outcome in await asyncio.gather(*(lane.close() for lane in self.request_lanes), return_exceptions=True):
+            if isinstance(outcome, Exception):
+                logger.error("closing an instance of '%s' failed", self.name, exc_info=outcome)
         try:
             done = self._loop.run_in_executor(None, self._close_lanes)
         except RuntimeError:  # no thread can be started: a moment's wait is better than a leak
             self._close_lanes()
-            self._loop.call_soon(closed)
         else:
-            done.add_done_callback(lambda _: closed())
+            await done
 
     def _close_lanes(self) -> None:
         lanes, self._lanes = self._lanes, []  # an executor that refused may still come to it later

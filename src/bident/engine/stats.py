@@ -84,26 +84,27 @@ class ModelStats:
         input_ns: int,
         infer_ns: int,
         output_ns: int,
-        executions: int = 1,
+        executed_rows: int,
     ) -> None:
-        """Add one successful execution, or what else came of one that has been counted (``executions`` is 0).
+        """Add one successful execution, or what else came of one that has been counted (``executed_rows`` is 0).
 
         ``queue_ns`` and ``request_ns`` are summed over the batch's requests; the others are the
         batch's own times: getting its inputs together, in the model, being split and written.
+        ``rows`` is what has been answered of the ``executed_rows``.
         """
         self.inferences += rows
-        self.executions += executions
         self.last_inference_ms = time.time_ns() // 1_000_000
         self.success.add(requests, request_ns)
         self.queue.add(requests, queue_ns)
         self.compute_input.add(requests, requests * input_ns)
         self.compute_infer.add(requests, requests * infer_ns)
         self.compute_output.add(requests, requests * output_ns)
-        if not executions:
+        if not executed_rows:
             return
-        size = self.batches.get(rows)
+        self.executions += 1
+        size = self.batches.get(executed_rows)
         if size is None:
-            size = self.batches[rows] = BatchSizeStats()
+            size = self.batches[executed_rows] = BatchSizeStats()
         size.executions += 1
         size.input_ns += input_ns
         size.infer_ns += infer_ns

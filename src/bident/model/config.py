@@ -109,6 +109,13 @@ class ModelConfig:
         copy.CopyFrom(self.proto)
         return copy
 
+    def instance_names(self) -> list[str]:
+        """What each instance is called: the name of its group, and its number in it (as with Triton)."""
+        groups = self.proto.instance_group
+        if not groups:
+            return [f"{self.name}_0"]
+        return [f"{group.name or self.name}_{index}" for group in groups for index in range(max(1, group.count))]
+
     @cached_property
     def required_inputs(self) -> frozenset[str]:
         """Names of the inputs that a request must carry."""

@@ -49,8 +49,8 @@ class InferRequest:
 
     ``reply`` is called on the event loop: exactly once for ordinary models, any number of times for
     decoupled ones, the last time with ``final`` set. ``outputs`` names what the client wants to
-    have (None: everything). ``timeout_us`` and ``priority`` are 0 where the client set none. The
-    engine sets ``batch_size`` (rows), ``signature`` (requests may share a batch when it is equal)
+    have (None: everything). ``timeout_us``, ``priority`` and ``sequence_id`` are 0 where the client set
+    none. The engine sets ``batch_size`` (rows), ``signature`` (requests may share a batch when it is equal)
     and the clocks (monotonic nanoseconds); a door sets ``cancelled`` when the client has gone.
     """
 
@@ -59,6 +59,9 @@ class InferRequest:
     parameters: dict[str, Any] | None = None
     priority: int = 0
     timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
     batch_size: int = 1
     signature: object = None
     queued_ns: int = 0

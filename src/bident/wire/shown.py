@@ -21,7 +21,10 @@ def shown(value: Any) -> str:
         value = value[: _LENGTH + 1]
     elif isinstance(value, dict):
         value = dict(islice(value.items(), _LENGTH + 1))
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # more levels than can be written
+        text = "[...]" if isinstance(value, list) else "{...}"
     return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}..."
 
 

@@ -22,6 +22,7 @@ from tests.unit.engine.engine_fakes import (
     Echo,
     FakeBackend,
     FakeBackends,
+    NoModels,
     answered,
     ask,
     clients_of,
@@ -97,6 +98,7 @@ class Site:
         self.backend = FakeBackend(lambda files, config: Echo())
         loader = Loader(FakeBackends(self.backend))  # type: ignore[arg-type]
         lifecycle = Lifecycle(loader, asyncio.get_running_loop(), clients_of(9))
+        lifecycle.models = NoModels()
         self.engine = Engine(Repository([self.models]), lifecycle, ControlMode("explicit"), root / "overlays")
 
     def page(self, *, host: bool = False) -> Page:

@@ -16,7 +16,7 @@ from bident.backends.base import Backend, Device, Instance, ModelFiles
 from bident.engine.clients import Clients
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.stats import ModelStats
-from bident.errors import ConfigError, ServeError
+from bident.errors import Code, ConfigError, ServeError
 from bident.model import normalise, pbtxt, validate
 from bident.model.config import ModelConfig
 from bident.wire.datatypes import FP32, DataType
@@ -46,6 +46,22 @@ def model_config(text: str = BATCHING, *, io: str = IO, batch: int = 8, name: st
 
 def tensor(name: str, data: Any, shape: tuple[int, ...], datatype: DataType = FP32) -> InferInput:
     return InferInput(name, datatype, shape, element_count(shape), data)
+
+
+class NoModels:
+    """What models may ask that ask nobody."""
+
+    def find(self, name: str, version: str) -> Servable:
+        raise ServeError(Code.NOT_FOUND, f"no model '{name}'")
+
+    def cancel(self, request: InferRequest) -> None:
+        request.cancelled = True
+
+    async def load(self, name: str, config: str | None, files: dict[str, bytes]) -> None:
+        raise ServeError(Code.UNAVAILABLE, "nothing is loaded here")
+
+    async def unload(self, name: str, *, dependents: bool = False) -> None:
+        raise ServeError(Code.UNAVAILABLE, "nothing is unloaded here")
 
 
 class Asked(InferRequest):
@@ -189,7 +205,7 @@ def clients_of(count: int) -> Clients:
 def servable_of(config: ModelConfig, *instances: Instance, clients: int = 9) -> Servable:
     """A version in service on the running loop, with this many clients connected."""
     loaded = LoadedModel(config, {}, {1: list(instances)})
-    servable = Servable(loaded, 1, ModelStats(), asyncio.get_running_loop(), clients_of(clients))
+    servable = Servable(loaded, 1, ModelStats(), asyncio.get_running_loop(), clients_of(clients), NoModels())
     _in_service.append(servable)
     return servable
 

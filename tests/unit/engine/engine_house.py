@@ -23,6 +23,7 @@ from tests.unit.engine.engine_fakes import (
     Echo,
     FakeBackend,
     FakeBackends,
+    NoModels,
     clients_of,
     write_model,
 )
@@ -39,6 +40,7 @@ class House:
         self.backend = FakeBackend(make)
         loader = Loader(FakeBackends(self.backend))  # type: ignore[arg-type]
         self.lifecycle = Lifecycle(loader, asyncio.get_running_loop(), clients_of(9), threads=threads)
+        self.lifecycle.models = NoModels()
 
     async def load(self, name: str = "m", text: str = BATCHING, *, versions: tuple[int, ...] = (1,)) -> None:
         await self.lifecycle.load(self.folder(name, text, versions=versions))

@@ -21,6 +21,7 @@ from tests.unit.engine.engine_fakes import (
     Echo,
     FakeBackend,
     FakeBackends,
+    NoModels,
     answered,
     ask,
     clients_of,
@@ -50,6 +51,7 @@ class Site:
         self.backend = FakeBackend(times)
         loader = Loader(FakeBackends(self.backend))  # type: ignore[arg-type]
         lifecycle = Lifecycle(loader, asyncio.get_running_loop(), clients_of(9))
+        lifecycle.models = NoModels()
         self.engine = Engine(Repository([self.models]), lifecycle, ControlMode(mode), self.overlays, strict=strict)
 
     async def answer(self, name: str = "m", version: str = "") -> Any:

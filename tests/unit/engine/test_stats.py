@@ -44,7 +44,7 @@ def test_a_batch_counts_its_time_once_for_each_request_in_it() -> None:
     stats = ModelStats()
     before = time.time_ns() // 1_000_000
 
-    stats.record_batch(requests=2, rows=5, queue_ns=300, request_ns=1000, input_ns=10, infer_ns=100, output_ns=20)
+    stats.record_batch(2, 5, 300, 1000, 10, 100, 20, executed_rows=5)
 
     document: Any = stats.as_dict()
     assert (document["inference_count"], document["execution_count"]) == (5, 1)
@@ -68,7 +68,7 @@ def test_a_batch_counts_its_time_once_for_each_request_in_it() -> None:
 def test_batch_sizes_are_listed_ascending_with_their_own_times() -> None:
     stats = ModelStats()
     for rows, infer_ns in ((8, 70), (1, 10), (8, 30)):
-        stats.record_batch(1, rows, 0, infer_ns, 0, infer_ns, 0)
+        stats.record_batch(1, rows, 0, infer_ns, 0, infer_ns, 0, executed_rows=rows)
 
     listed: Any = stats.as_dict()["batch_stats"]
 
@@ -103,7 +103,7 @@ batch = st.tuples(*[st.integers(1, 9)] * 2, *[st.integers(0, 10**9)] * 5)
 def test_the_parts_add_up_to_the_whole(batches: list[tuple[int, ...]], failures: list[FailureReason]) -> None:
     stats = ModelStats()
     for recorded in batches:
-        stats.record_batch(*recorded)
+        stats.record_batch(*recorded, executed_rows=recorded[1])
     for reason in failures:
         stats.record_failure(reason, 3)
 

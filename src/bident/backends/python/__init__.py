@@ -1,1 +1,5 @@
-"""The Python backend: a model's own ``model.py``, written for Triton, in a supervised process of its own."""
+"""Backend ``python``: models that are Python code (see ``backend``)."""
+
+from bident.backends.python.backend import PythonBackend
+
+__all__ = ["PythonBackend"]

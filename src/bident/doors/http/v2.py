@@ -19,6 +19,7 @@ import orjson
 from bident.doors.http.aside import aside
 from bident.doors.http.compression import SUPPORTED, choose, compress, is_large, pack, unpack
 from bident.doors.http.exchange import JSON, Buffer, Exchange
+from bident.doors.http.generate import Generate
 from bident.doors.http.routes import Routes
 from bident.doors.http.v2_json import loads
 from bident.doors.http.v2_request import JSON_ANSWER, Answering, is_long, parse, parse_raw
@@ -78,6 +79,7 @@ class V2:
             routes.add("POST", f"{repository}/index", self.index)
             routes.add("POST", f"{repository}/models/{{}}/load", self.load)
             routes.add("POST", f"{repository}/models/{{}}/unload", self.unload)
+        Generate(self._engine).routes_into(routes)
         return routes
 
     # Health and metadata
@@ -87,10 +89,10 @@ class V2:
         self._engine.check_running()
         exchange.respond(200)
 
-    def ready(self, exchange: Exchange) -> None:
+    async def ready(self, exchange: Exchange) -> None:
         """200 when every model that should be ready is, else 400 (as Triton has it)."""
         self._engine.check_running()
-        exchange.respond(200 if self._engine.is_ready else 400)
+        exchange.respond(200 if await self._engine.check_ready() else 400)
 
     def server_metadata(self, exchange: Exchange) -> None:
         """Name, version and extensions."""
@@ -111,9 +113,9 @@ class V2:
         }
         exchange.respond_json(orjson.dumps(document))
 
-    def model_ready(self, exchange: Exchange) -> None:
+    async def model_ready(self, exchange: Exchange) -> None:
         """200 when the model answers requests, else 400."""
-        if self._engine.is_model_ready(*exchange.params):
+        if await self._engine.check_model_ready(*exchange.params):
             exchange.respond(200)
         else:
             exchange.respond_error(400, "Model version not ready")
@@ -154,9 +156,10 @@ class V2:
         """Take a model out of service; the answer comes when no new request reaches it."""
         name = _controlled_model(exchange)
         parameters = _control_body(exchange.body, "unload")
-        if type(parameters.get("unload_dependents", False)) is not bool:
+        dependents = parameters.get("unload_dependents", False)
+        if type(dependents) is not bool:
             raise invalid_arg("unload parameter 'unload_dependents' must be true or false")
-        await self._engine.unload(name)
+        await self._engine.unload(name, dependents=dependents)
         exchange.respond(200)
 
     # Inference

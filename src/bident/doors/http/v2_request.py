@@ -282,6 +282,10 @@ def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
     binary = _boolean("binary_data_output", custom.pop("binary_data_output", False))
     request.priority = _unsigned("priority", custom.pop("priority", 0))
     request.timeout_us = _unsigned("timeout", custom.pop("timeout", 0))
+    request.sequence_start = _boolean("sequence_start", custom.pop("sequence_start", False))
+    request.sequence_end = _boolean("sequence_end", custom.pop("sequence_end", False))
+    sequence = custom.pop("sequence_id", 0)
+    request.sequence_id = sequence if type(sequence) is str else _unsigned("sequence_id", sequence)
     for key, value in custom.items():
         _check_parameter(key, value)
     request.parameters = custom or None
@@ -289,12 +293,7 @@ def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
 
 
 def _check_parameter(key: str, value: Any) -> None:
-    if key in ("sequence_start", "sequence_end"):
-        _boolean(key, value)
-    elif key == "sequence_id":
-        if type(value) is not str:
-            _unsigned(key, value)
-    elif key.startswith(_RESERVED_PREFIX):
+    if key.startswith(_RESERVED_PREFIX):
         raise invalid_arg(
             f"parameter keys starting with '{_RESERVED_PREFIX}' are reserved for Triton usage and should not "
             f"be specified: rename {shown(key)}"

@@ -18,6 +18,7 @@ from bident.engine.loader import Loader
 from bident.model.repository import Repository
 from bident.wire.datatypes import DATATYPES
 from tests.conftest import write_identity
+from tests.unit.engine.engine_fakes import NoModels
 
 MAX_INPUT = 4 << 20
 
@@ -31,6 +32,7 @@ class EngineDoor:
             declared = "STRING" if word == "BYTES" else word
             write_identity(folder / "models", word.lower(), datatype=declared, dims="-1, -1", batch=0)
         self._lifecycle = Lifecycle(Loader(Backends({})), self._loop, Clients())
+        self._lifecycle.models = NoModels()
         self.engine = engine = Engine(
             Repository([folder / "models"]), self._lifecycle, ControlMode("none"), folder / "overlays"
         )

@@ -1,0 +1,101 @@
+"""Backend ``python``: a ``model.py`` in a process of its own, or, trusted, inside the server.
+
+What a model may do and how it is configured is Triton's (``python_backend``'s README): parameters
+``EXECUTION_ENV_PATH`` and ``FORCE_CPU_ONLY_INPUT_TENSORS`` (which changes nothing here). ``LANE``
+says where it runs: ``process`` (the default) or ``thread``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bident.backends.base import Backend, BackendOptions, Device, ModelFiles, RequestInstance
+from bident.backends.python.environment import environment_of
+from bident.backends.python.host import Worker, WorkerSpec
+from bident.backends.python.instance import PythonInstance
+from bident.backends.python.messages import Event, LogLine
+from bident.backends.python.metrics import CustomMetrics
+from bident.backends.python.supervisor import Patience
+from bident.errors import ConfigError
+from bident.model import pbtxt
+from bident.model.config import ModelConfig
+
+logger = logging.getLogger("bident.python")
+
+FILE_NAME = "model.py"
+_ENVIRONMENT = "EXECUTION_ENV_PATH"
+
+
+class PythonBackend(Backend):
+    """Serves models that are Python code."""
+
+    name: ClassVar[str] = "python"
+    lanes: ClassVar[tuple[str, ...]] = ("process", "thread")
+
+    def __init__(self, options: BackendOptions | None = None) -> None:
+        super().__init__(options)
+        self._metrics = CustomMetrics()
+
+    def complete(self, files: ModelFiles, config: ModelConfig) -> ModelConfig:
+        """What the model's ``auto_complete_config`` makes of ``config``, asked in a process of its own."""
+        if not _has_text(files.model_file(config, FILE_NAME), b"auto_complete_config"):
+            return config
+        worker = Worker(self._spec(files, config, Device()))
+        try:
+            completed = worker.complete(self._patience().start_seconds, _log(config.name))
+        finally:
+            worker.close()
+        return config if completed is None else _read(config, completed)
+
+    def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> RequestInstance:
+        spec = self._spec(files, config, device)
+        return PythonInstance(spec, self._metrics, self._patience(), batching=config.max_batch_size > 0)
+
+    def metrics(self) -> Iterable[str]:
+        return self._metrics.lines()
+
+    def _patience(self) -> Patience:
+        return Patience()
+
+    def _spec(self, files: ModelFiles, config: ModelConfig, device: Device) -> WorkerSpec:
+        environment = environment_of(
+            config.parameters.get(_ENVIRONMENT, ""), files.directory, self.options.cache_directory / "environments"
+        )
+        return WorkerSpec(
+            model_name=config.name,
+            version=str(files.version),
+            instance_name=device.instance or f"{config.name}_0",
+            model_directory=files.directory,
+            config=json.dumps(pbtxt.to_dict(config.proto)),
+            decoupled=config.decoupled,
+            file_name=files.model_file(config, FILE_NAME).name,
+            device_kind="CPU",
+            interpreter=environment.interpreter,
+            environment=environment.variables,
+        )
+
+
+def _has_text(path: Path, text: bytes) -> bool:
+    """Whether a source file mentions ``text``: a process that would find nothing to do is not worth starting."""
+    try:
+        return text in path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _read(config: ModelConfig, completed: dict[str, Any]) -> ModelConfig:
+    """``config`` as the model has completed it. Raises ConfigError for what is no configuration."""
+    proto = pbtxt.parse_json(json.dumps(completed), f"auto_complete_config of model '{config.name}'")
+    return ModelConfig.from_proto(proto)
+
+
+def _log(model: str) -> Any:
+    def handle(event: Event) -> None:
+        if isinstance(event, LogLine):
+            logger.log(event.level, "%s: %s", model, event.message)
+
+    return handle

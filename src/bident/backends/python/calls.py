@@ -1,0 +1,149 @@
+"""What a model asks of the server, carried out: other models' answers (BLS), loads, readiness.
+
+The words of refusals are Triton's (``python_backend``, request_executor.cc).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from bident.backends.base import Server
+from bident.backends.python.messages import Died, Event, InferCall, InferDropped, ModelCall
+from bident.errors import Code, ServeError
+from bident.wire.datatypes import from_numpy
+from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome
+
+if TYPE_CHECKING:
+    from bident.backends.python.host import Worker
+    from bident.backends.python.supervisor import Supervisor
+
+logger = logging.getLogger("bident.python")
+
+_SEQUENCE_START, _SEQUENCE_END = 1, 2
+
+
+class ModelCalls:
+    """The calls of one instance's workers."""
+
+    def __init__(self, server: Server, supervisor: Supervisor) -> None:
+        self._server = server
+        self._supervisor = supervisor
+        self._asked: dict[int, InferRequest] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def take(self, event: Event) -> None:
+        """Carry out what a worker asks; what else it says is not for here."""
+        if isinstance(event, InferCall):
+            self._infer(event)
+        elif isinstance(event, InferDropped):
+            self._drop(event.call)
+        elif isinstance(event, ModelCall):
+            self._control(event)
+        elif isinstance(event, Died):
+            for number in list(self._asked):
+                self._drop(number)
+
+    def _infer(self, call: InferCall) -> None:
+        """Ask another model; the worker gets every answer as it comes."""
+        worker = self._supervisor.worker
+        if worker is None:
+            return
+        version = "" if call.version < 0 else str(call.version)
+        try:
+            self._check(call, version)
+            request = _request(call, version)
+            request.reply = lambda response: self._answer(worker, call, response)
+            self._asked[call.call] = request
+            self._server.infer(request)
+        except ServeError as error:
+            self._asked.pop(call.call, None)
+            told = ServeError(error.code, f"Model {call.model} - Error when running inference: {error.message}")
+            worker.answer_infer(call.call, error=told)
+            self._supervisor.answered()
+
+    def _drop(self, number: int) -> None:
+        """The model wants no more answers to a call."""
+        request = self._asked.pop(number, None)
+        if request is not None:
+            self._server.cancel(request)
+
+    def _control(self, call: ModelCall) -> None:
+        """Load, unload, or say whether a model is ready."""
+        worker = self._supervisor.worker
+        if worker is None:
+            return
+        if call.what == "is_ready":
+            worker.answer_call(call.call, ready=self._server.is_model_ready(call.model, call.version))
+            self._supervisor.answered()
+            return
+        if call.what == "load":
+            changing: Awaitable[None] = self._server.load(call.model, call.config or None, call.files)
+        else:
+            changing = self._server.unload(call.model, dependents=call.unload_dependents)
+        task = asyncio.ensure_future(self._change(worker, call, changing))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _change(self, worker: Worker, call: ModelCall, changing: Awaitable[None]) -> None:
+        problem: str | None = None
+        try:
+            await changing
+        except ServeError as error:
+            problem = error.message
+        except Exception as error:
+            logger.exception("%s '%s', as a model has asked, failed", call.what, call.model)
+            problem = f"{type(error).__name__}: {error}"
+        if self._supervisor.worker is worker:
+            worker.answer_call(call.call, error=problem)
+            self._supervisor.answered()
+
+    def _check(self, call: InferCall, version: str) -> None:
+        if not self._server.is_model_ready(call.model, version):
+            which = f"'{call.model}'" if not version else f"'{call.model}' version {version}"
+            raise ServeError(
+                Code.INTERNAL,
+                f"Failed for execute the inference request. Model {which} is not ready: load it, or correct the name",
+            )
+        if self._server.is_decoupled(call.model, version) and not call.decoupled:
+            raise ServeError(
+                Code.INTERNAL,
+                f"Model {call.model} is using the decoupled. The current BLS request call doesn't support models using "
+                "the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                "calls for decoupled models.",
+            )
+
+    def _answer(self, worker: Worker, call: InferCall, response: InferResponse) -> Outcome:
+        if response.final:
+            self._asked.pop(call.call, None)
+        if self._supervisor.worker is not worker:
+            return Outcome.ANSWERED  # whoever asked has died meanwhile
+        outputs = {output.name: output.array for output in response.outputs} or None
+        worker.answer_infer(
+            call.call, outputs, error=response.error, parameters=response.parameters, final=response.final
+        )
+        self._supervisor.answered()
+        return Outcome.ANSWERED
+
+
+def _request(call: InferCall, version: str) -> InferRequest:
+    """What the model asks, as any other client's request. Raises INVALID_ARG for a tensor of no datatype."""
+    asked = call.request
+    inputs: dict[str, InferInput] = {}
+    for name, array in (asked.inputs or {}).items():
+        datatype = from_numpy(array.dtype)
+        if datatype is None:
+            raise ServeError(Code.INVALID_ARG, f"input '{name}' is {array.dtype}, which no datatype stands for")
+        inputs[name] = InferInput(name, datatype, array.shape, array.size, array)
+    request = InferRequest(call.model, version, asked.id, inputs, monotonic_ns())
+    request.outputs = list(asked.outputs) if asked.outputs else None
+    request.parameters = asked.parameters
+    request.timeout_us = asked.timeout_us
+    request.priority = asked.priority
+    request.sequence_id = asked.correlation_id
+    request.sequence_start = bool(asked.flags & _SEQUENCE_START)
+    request.sequence_end = bool(asked.flags & _SEQUENCE_END)
+    return request

@@ -1,0 +1,43 @@
+"""When none of a model's instances is there: how long requests wait for one, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bident.engine.request_lane import RequestLane
+from bident.errors import Code, ServeError
+
+_HOLD_NS = 5_000_000_000
+"""A worker that died is back within a moment; its model's requests wait so long for it, and no longer."""
+
+
+class Absence:
+    """Whether a model whose instances can go has lost them all."""
+
+    def __init__(self, lanes: Sequence[RequestLane]) -> None:
+        self.lanes = lanes
+        self.error: ServeError | None = None
+        """What requests are told that are no longer kept waiting."""
+        self.over_ns = 0
+        """Until when requests wait for an instance to come back, on the monotonic clock; 0 while there is one."""
+
+    def look(self, now_ns: int) -> None:
+        """See which instances are there."""
+        if not self.lanes or any(lane.is_available for lane in self.lanes):
+            self.over_ns = 0
+            self.error = None
+        elif not self.over_ns:
+            self.over_ns = now_ns + _HOLD_NS
+        if self.over_ns and all(lane.is_lost for lane in self.lanes):
+            self.over_ns = now_ns
+
+    def has_lasted(self, now_ns: int) -> bool:
+        """Whether requests have waited long enough; then ``error`` says why."""
+        if now_ns < self.over_ns:
+            return False
+        reasons = "; ".join(sorted({lane.reason for lane in self.lanes}))
+        cure = "load it again" if all(lane.is_lost for lane in self.lanes) else "try again later"
+        self.error = ServeError(
+            Code.UNAVAILABLE, f"model '{self.lanes[0].name}' is not ready, none of its instances is: {reasons}; {cure}"
+        )
+        return True

@@ -1,0 +1,208 @@
+"""The lane of an instance that sees single requests and answers them when it likes (process, or streams).
+
+Batches go in, answers come back on the event loop. The instance can take its next batch as soon as
+it has executed the last one, though requests of that may still be answered (decoupled models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from bident.backends.base import Arrays, RequestInstance
+from bident.engine.batch import Batch, gather
+from bident.engine.calls import Calls
+from bident.engine.merge import Merge
+from bident.errors import ServeError
+from bident.model.config import ModelConfig
+from bident.wire.infer import Column, InferRequest
+
+
+class Owner(Protocol):
+    """Who gives a lane its batches, and hears what becomes of them."""
+
+    def lane_changed(self) -> None:
+        """A lane has become available, or is so no longer."""
+
+    def lane_freed(self, lane: RequestLane) -> None:
+        """``lane`` can take its next batch."""
+
+    def batch_answered(self, batch: Batch, count: int) -> None:
+        """The last ``count`` requests of ``batch`` that awaited an answer have it in the batch."""
+
+    def request_answered(
+        self,
+        batch: Batch,
+        request: InferRequest,
+        answer: Sequence[Column] | ServeError,
+        parameters: dict[str, Any] | None,
+        *,
+        final: bool,
+    ) -> None:
+        """One answer has come for one request of ``batch``."""
+
+
+class RequestLane:
+    """One such instance. At most one batch is executing in it at a time."""
+
+    owner: Owner
+    """Set by whoever gives it batches, before the first."""
+
+    def __init__(self, config: ModelConfig, instance: RequestInstance, calls: Calls) -> None:
+        """``calls``: through which the instance asks other models."""
+        self.name = config.name
+        self.merge = Merge(config, lenient=True)
+        self.calls = calls
+        self._instance = instance
+        self._batching = config.max_batch_size > 0
+        self._open: dict[_Running, None] = {}
+        self.executing: _Running | None = None
+        """What the instance is executing now."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the instance is there."""
+        return self._instance.is_available
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is not there and will not come back."""
+        return self._instance.is_lost
+
+    @property
+    def reason(self) -> str:
+        """Why it is not there."""
+        return self._instance.reason
+
+    def is_quick(self, requests: Iterable[InferRequest], rows: int) -> bool:
+        """Never: the event loop does not execute such instances itself."""
+        return False
+
+    def gains_by_growing(self, rows: int) -> bool:
+        """Always taken for true: what another process takes for a batch includes the way there."""
+        return True
+
+    async def start(self) -> None:
+        """Make the instance available. Raises ServeError."""
+        await self._instance.start(self.calls, self._changed)
+
+    def run(self, batch: Batch) -> None:
+        """Have ``batch`` executed; the owner hears what becomes of it, perhaps before this returns."""
+        batch.start_ns = batch.infer_start_ns = monotonic_ns()
+        inputs = gather(self.merge, batch, self.name)
+        if inputs is None:
+            self.owner.batch_answered(batch, len(batch.failed))
+            self.owner.lane_freed(self)
+            return
+        if batch.failed:
+            unfit = Batch([], 0)
+            unfit.failed, batch.failed = batch.failed, ()
+            self.owner.batch_answered(unfit, len(unfit.failed))
+        batch.infer_start_ns = monotonic_ns()
+        running = _Running(self, batch, batching=self._batching)
+        self._open[running] = None
+        self.executing = running
+        try:
+            self._instance.execute_requests(batch.requests, inputs, running)
+        except ServeError as error:
+            batch.error = error
+            batch.infer_end_ns = monotonic_ns()
+            self.executing = None
+            self.ended(running)
+            self.owner.batch_answered(batch, len(batch.requests))
+            self.owner.lane_freed(self)
+
+    def tell_cancelled(self) -> None:
+        """Let the instance know of requests whose clients have gone."""
+        for running in self._open:
+            indexes = running.newly_cancelled()
+            if indexes:
+                self._instance.cancel(running, indexes)
+
+    async def is_ready(self) -> bool:
+        """Whether the instance is available and its model says that it is ready."""
+        return await self._instance.is_ready()
+
+    async def close(self) -> None:
+        """End the instance."""
+        await self._instance.close()
+
+    def ended(self, running: _Running) -> None:
+        """Every request of ``running`` has been answered to the end."""
+        self._open.pop(running, None)
+
+    def _changed(self) -> None:
+        self.owner.lane_changed()
+
+
+class _Running:
+    """A batch in the hands of an instance: what is said of it (see :class:`bident.backends.base.Answers`)."""
+
+    def __init__(self, lane: RequestLane, batch: Batch, *, batching: bool) -> None:
+        self._lane = lane
+        self._batch = batch
+        self._batching = batching
+        self._waiting = len(batch.requests)
+        self._told: set[int] = set()
+
+    def answered(self, outputs: Arrays, rows: Sequence[int]) -> None:
+        """All requests at once: their rows stay together until they are written."""
+        batch, lane = self._batch, self._lane
+        if self._batching and any(own != request.batch_size for own, request in zip(rows, batch.requests, strict=True)):
+            self._answer_apart(outputs, rows)
+            return
+        try:
+            batch.columns = lane.merge.scatter(outputs, batch.rows)
+        except ServeError as error:
+            batch.error = error
+        lane.ended(self)
+        lane.owner.batch_answered(batch, self._waiting)
+
+    def _answer_apart(self, outputs: Arrays, rows: Sequence[int]) -> None:
+        """The model gave a request more or fewer rows than it asked with: that costs only this one its answer."""
+        start = 0
+        for index, own in enumerate(rows):
+            self.replied(index, {name: array[start : start + own] for name, array in outputs.items()})
+            start += own
+
+    def replied(
+        self,
+        index: int,
+        outputs: Arrays,
+        *,
+        error: ServeError | None = None,
+        parameters: dict[str, Any] | None = None,
+        final: bool = True,
+    ) -> None:
+        """One request, perhaps not for the last time."""
+        batch, lane = self._batch, self._lane
+        request = batch.requests[index]
+        answer: Sequence[Column] | ServeError
+        try:
+            answer = error or (lane.merge.scatter(outputs, request.batch_size) if outputs else ())
+        except ServeError as wrong:
+            answer = wrong
+        if final:
+            self._waiting -= 1
+            if not self._waiting:
+                lane.ended(self)
+        lane.owner.request_answered(batch, request, answer, parameters, final=final)
+
+    def executed(self, start_ns: int, end_ns: int) -> None:
+        """The instance is free for the next batch."""
+        batch, lane = self._batch, self._lane
+        # What lies between handing over and the model's start counts as getting the inputs there.
+        batch.infer_start_ns = max(batch.infer_start_ns, start_ns)
+        batch.infer_end_ns = max(batch.infer_start_ns, end_ns)
+        if lane.executing is self:
+            lane.executing = None
+            lane.owner.lane_freed(lane)
+
+    def newly_cancelled(self) -> list[int]:
+        """The requests whose clients have gone since this was last asked."""
+        indexes = [
+            index for index, request in enumerate(self._batch.requests) if request.cancelled and index not in self._told
+        ]
+        self._told.update(indexes)
+        return indexes

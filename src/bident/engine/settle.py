@@ -1,0 +1,143 @@
+"""Answers requests and adds up the figures: what follows an execution."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic_ns
+from typing import Any
+
+from bident.engine.batch import Batch
+from bident.engine.merge import wanted_columns
+from bident.engine.stats import FailureReason, ModelStats
+from bident.errors import ServeError
+from bident.model.config import ModelConfig
+from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
+
+logger = logging.getLogger("bident.engine")
+
+_FAILED = Outcome.FAILED
+_LATER = Outcome.LATER
+
+
+class Settler:
+    """Speaks for one model version."""
+
+    def __init__(self, config: ModelConfig, version: str, stats: ModelStats) -> None:
+        self._name = config.name
+        self._version = version
+        self._batching = config.max_batch_size > 0
+        self._stats = stats
+
+    def settle(self, batch: Batch) -> None:
+        """Answer the batch's requests, each with its rows of the columns."""
+        for request, error in batch.failed:
+            self.fail(request, error, FailureReason.OTHER)
+        if batch.error is not None:
+            for request in batch.requests:
+                self.fail(request, batch.error, FailureReason.BACKEND)
+            return
+        start = answered = rows = queued_ns = received_ns = 0
+        for request in batch.requests:
+            stop = start + request.batch_size if self._batching else -1
+            columns = batch.columns
+            if request.outputs is not None:
+                try:
+                    columns = wanted_columns(request, columns)
+                except ServeError as error:
+                    self.fail(request, error, FailureReason.BACKEND)
+                    start = stop
+                    continue
+            response = InferResponse(self._name, self._version, request.id, columns, start, stop)
+            outcome = self._reply(request, response)
+            start = stop
+            if outcome is _FAILED:
+                self._note_failure(request, FailureReason.OTHER)
+            elif outcome is _LATER:
+                response.settled = partial(self._settle_late, batch, request)
+            else:
+                answered += 1
+                rows += request.batch_size
+                queued_ns += request.queued_ns
+                received_ns += request.received_ns
+        if answered:
+            self._count(batch, answered, rows, queued_ns, received_ns)
+
+    def answer(
+        self,
+        batch: Batch,
+        request: InferRequest,
+        columns: Sequence[Column],
+        parameters: dict[str, Any] | None,
+        *,
+        final: bool,
+    ) -> None:
+        """Give ``request`` of ``batch`` one answer of its own; no ``columns`` where only the end has come."""
+        if request.outputs is not None and columns:
+            try:
+                columns = wanted_columns(request, columns)
+            except ServeError as error:
+                self.refuse(request, error, final=final)
+                return
+        response = InferResponse(self._name, self._version, request.id, columns, 0, -1)
+        response.parameters = parameters
+        response.final = final
+        outcome = self._reply(request, response)
+        if not final:
+            return
+        if outcome is _FAILED:
+            self._note_failure(request, FailureReason.OTHER)
+        elif outcome is _LATER:
+            response.settled = partial(self._settle_late, batch, request)
+        else:
+            self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
+
+    def refuse(self, request: InferRequest, error: ServeError, *, final: bool) -> None:
+        """Give ``request`` an error that the model made; a stream may go on after it."""
+        if final:
+            self.fail(request, error, FailureReason.BACKEND)
+            return
+        response = InferResponse.failure(request, error)
+        response.final = False
+        self._reply(request, response)
+
+    def fail(self, request: InferRequest, error: ServeError, reason: FailureReason) -> None:
+        """Answer ``request`` with ``error``, for good."""
+        self._note_failure(request, reason)
+        self._reply(request, InferResponse.failure(request, error))
+
+    def _settle_late(self, batch: Batch, request: InferRequest, answered: bool) -> None:
+        """Add up the figures of one request of ``batch`` whose answer has been written later, or could not be."""
+        if answered:
+            self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
+        else:
+            self._note_failure(request, FailureReason.OTHER)
+
+    def _count(self, batch: Batch, requests: int, rows: int, queued_ns: int, received_ns: int) -> None:
+        """Add ``requests`` of ``batch``, with ``rows`` in all, that have been answered by now."""
+        end_ns = monotonic_ns()
+        # The first answers of a stream may be complete before the model has returned.
+        infer_end_ns = batch.infer_end_ns or end_ns
+        self._stats.record_batch(
+            requests,
+            rows,
+            requests * batch.start_ns - queued_ns,
+            requests * end_ns - received_ns,
+            batch.infer_start_ns - batch.start_ns,
+            infer_end_ns - batch.infer_start_ns,
+            end_ns - infer_end_ns,
+            executed_rows=0 if batch.counted else batch.rows,
+        )
+        batch.counted = True
+
+    def _note_failure(self, request: InferRequest, reason: FailureReason) -> None:
+        self._stats.record_failure(reason, monotonic_ns() - request.received_ns)
+
+    def _reply(self, request: InferRequest, response: InferResponse) -> Outcome:
+        try:
+            return request.reply(response)
+        except Exception:
+            # One answer that cannot be written must not cost its batch companions theirs.
+            logger.exception("an answer of model '%s' could not be delivered", self._name)
+            return _FAILED
