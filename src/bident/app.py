@@ -129,6 +129,7 @@ class TensorServer:
         self._signalled = asyncio.Event()
         self._servers: list[HttpServer] = []
         self._clients = Clients()
+        self._backends = Backends(settings.backend_config, settings.model_cache_directory)
         self.has_abandoned_work = False
         """Whether threads were left inside a model: the process must not wait for them."""
 
@@ -140,25 +141,32 @@ class TensorServer:
                 loop.add_signal_handler(number, self._signal, number)
         engine = self._build(loop)
         await self._open_doors(engine)
+        poller = asyncio.ensure_future(self._poll(engine)) if self._settings.model_control_mode == "poll" else None
+        try:
+            served = await self._serve(engine)
+        finally:
+            if poller is not None:
+                poller.cancel()
+        code = await self._stop(engine)
+        return code if served else 1
+
+    async def _serve(self, engine: Engine) -> bool:
+        """Load, and wait to be told to stop. Returns whether it came to that: not where a model is broken."""
         failures = await self._load(engine)
         if self._signalled.is_set():
-            return await self._stop(engine)
+            return True
         if failures and self._settings.exit_on_error:
             logger.error(
                 "failed to load all models: %s did not load, for the reasons above; --exit-on-error=false serves the "
                 "others",
                 ", ".join(sorted(failures)),
             )
-            await self._stop(engine)
-            return 1
+            return False
         gc.collect()
         gc.freeze()  # what is loaded now stays; the collector need not look at it again
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
-        poller = asyncio.ensure_future(self._poll(engine)) if self._settings.model_control_mode == "poll" else None
         await self._signalled.wait()
-        if poller is not None:
-            poller.cancel()
-        return await self._stop(engine)
+        return True
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Engine:
         settings = self._settings
@@ -168,11 +176,12 @@ class TensorServer:
             auto_complete=not settings.disable_auto_complete_config,
         )
         loader = Loader(
-            Backends(settings.backend_config),
+            self._backends,
             auto_complete=not settings.disable_auto_complete_config,
             retries=settings.model_load_retry_count,
+            at_once=settings.model_load_thread_count,
         )
-        lifecycle = Lifecycle(loader, loop, self._clients, threads=settings.model_load_thread_count)
+        lifecycle = Lifecycle(loader, loop, self._clients)
         control = ControlMode(settings.model_control_mode)
         return Engine(repository, lifecycle, control, self._overlays, strict=settings.strict_readiness)
 
@@ -186,7 +195,7 @@ class TensorServer:
             idle_seconds=settings.http_idle_timeout_secs,
         )
         v2 = V2(engine, name=settings.server_id, version=__version__, max_input_bytes=settings.http_max_input_size)
-        page = MetricsPage(engine, host=settings.allow_cpu_metrics)
+        page = MetricsPage(engine, self._backends.metrics, host=settings.allow_cpu_metrics)
         routes = {"HTTPService": v2.routes(), "Metrics Service": page.routes()}
         for service, bound in self._sockets.items():
             # Who looks at the metrics sends no request that another could wait for.
@@ -217,12 +226,23 @@ class TensorServer:
         return loading.result()
 
     async def _poll(self, engine: Engine) -> None:
-        while True:
-            await asyncio.sleep(self._settings.repository_poll_secs)
-            try:
-                await engine.poll()
-            except Exception:
-                logger.exception("polling the model repository failed")
+        """Look at the repository again and again, also while models found the last time are still loading."""
+        looks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                await asyncio.sleep(self._settings.repository_poll_secs)
+                look = asyncio.ensure_future(self._look(engine))
+                looks.add(look)
+                look.add_done_callback(looks.discard)
+        finally:
+            for look in looks:
+                look.cancel()
+
+    async def _look(self, engine: Engine) -> None:
+        try:
+            await engine.poll()
+        except Exception:
+            logger.exception("polling the model repository failed")
 
     def _signal(self, number: int) -> None:
         if self._signalled.is_set():

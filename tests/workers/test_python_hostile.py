@@ -129,7 +129,7 @@ def test_frames_come_out_as_they_went_in(seed):
         payload = randomness.randbytes(randomness.choice([0, 16, 48_000, 700_000]))
         sent.append((header, payload))
     encoded = [(json.dumps(header).encode(), payload) for header, payload in sent]
-    data = b"".join(prefix(Kind.LOG, header, len(payload)) + header + payload for header, payload in encoded)
+    data = b"".join(prefix(Kind.LOG, len(header), len(payload)) + header + payload for header, payload in encoded)
     reader = Reader(Feed(data, randomness), json.loads)
     got = []
     while (frames := reader.read()) is not None:
@@ -143,7 +143,7 @@ def test_random_bytes_are_never_a_crash(seed):
 
     randomness = random.Random(seed)
     header = json.dumps({"a": 1}).encode()
-    data = bytearray(prefix(Kind.LOG, header, 20) + header + bytes(20)) * 50
+    data = bytearray(prefix(Kind.LOG, len(header), 20) + header + bytes(20)) * 50
     for _ in range(randomness.randint(1, 5)):
         data[randomness.randrange(len(data))] = randomness.randrange(256)
     reader = Reader(Feed(bytes(data), randomness), json.loads)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
+from bident.settings.places import user_cache_directory
 from bident.wire.infer import InferRequest
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -73,7 +74,7 @@ class BackendOptions:
 
     own: dict[str, str] = field(default_factory=dict)
     common: dict[str, str] = field(default_factory=dict)
-    cache_directory: Path = field(default_factory=lambda: Path.home() / ".cache" / "bident")
+    cache_directory: Path = field(default_factory=user_cache_directory)
     """Where a backend keeps what is worth keeping over restarts."""
 
     @property
@@ -194,6 +195,9 @@ class Backend(ABC):
 
     default_instance_count: ClassVar[int] = 1
     """How many instances a model gets whose config does not say."""
+
+    completes_elsewhere: ClassVar[bool] = False
+    """Whether ``complete`` only waits for another process: it may take long, and holds no other load up."""
 
     lanes: ClassVar[tuple[str, ...]] = ("inline", "thread")
     """What the parameter ``LANE`` of a model may say."""

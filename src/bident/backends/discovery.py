@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from bident.backends.base import Backend, BackendOptions
 from bident.errors import ConfigError
+from bident.settings.places import user_cache_directory
 
 GROUP = "bident.backends"
 
@@ -18,9 +21,15 @@ _UNBUILT = ("pytorch", "openvino", "tensorrt", "tensorflow", "dali", "vllm")
 class Backends:
     """The backends that are installed; each is imported and built on first use."""
 
-    def __init__(self, options: dict[str, dict[str, str]] | None = None) -> None:
-        """``options``: ``--backend-config`` settings by backend name; key ``""`` holds the common ones."""
+    def __init__(self, options: dict[str, dict[str, str]] | None = None, cache_directory: Path | None = None) -> None:
+        """``options``: ``--backend-config`` settings by backend name; key ``""`` holds the common ones.
+
+        ``cache_directory``: what backends keep over restarts lies there; None is the user's cache folder.
+        """
         self._options = options or {}
+        # Absolute: it is also told to processes that may go elsewhere.
+        self._cache_directory = (cache_directory or user_cache_directory()).absolute()
+        self._building = threading.Lock()
         self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
         self._built: dict[str, Backend] = {}
 
@@ -29,8 +38,8 @@ class Backends:
         return sorted(self._points)
 
     def metrics(self) -> Iterator[str]:
-        """What models in service add to the metrics page."""
-        for backend in self._built.values():
+        """What models in service add to the metrics page: lines of the exposition format, newline included."""
+        for backend in list(self._built.values()):  # one may be added meanwhile, by a loading thread
             yield from backend.metrics()
 
     def get(self, name: str) -> Backend:
@@ -38,8 +47,12 @@ class Backends:
 
         Raises ConfigError when there is none, or when a package it needs is missing (says which).
         """
-        if name in self._built:
+        with self._building:  # two models of one kind that load at the same time share one backend
+            if name not in self._built:
+                self._built[name] = self._build(name)
             return self._built[name]
+
+    def _build(self, name: str) -> Backend:
         point = self._points.get(name)
         if point is None:
             if name in _UNBUILT:
@@ -56,5 +69,10 @@ class Backends:
             cls: type[Backend] = point.load()
         except Exception as error:  # whatever a package does on import; not only ImportError
             raise ConfigError(f"backend '{name}' cannot be imported: {error}") from error
-        options = BackendOptions(own=self._options.get(name, {}), common=self._options.get("", {}))
-        return self._built.setdefault(name, cls(options))
+        return cls(
+            BackendOptions(
+                own=self._options.get(name, {}),
+                common=self._options.get("", {}),
+                cache_directory=self._cache_directory,
+            )
+        )

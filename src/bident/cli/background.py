@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from bident.cli import ports, process
+from bident.cli import ports, process, standing
 from bident.cli.record import Record, forget, log_file, previous_log_file
+from bident.cli.standing import Entry
 from bident.client import Client
 from bident.errors import Code, ServeError, invalid_arg
 from bident.settings import TABLE, TensorSettings
@@ -96,22 +96,30 @@ def _fresh_log(settings: TensorSettings, state_dir: Path) -> Path:
     return output
 
 
-def wait_until_ready(record: Record, runs: Callable[[], bool], seconds: float) -> list[dict[str, Any]]:
+def wait_until_ready(
+    record: Record,
+    runs: Callable[[], bool],
+    seconds: float,
+    tell: Callable[[list[Entry]], None] = lambda _: None,
+) -> list[Entry]:
     """Wait for the server; the index entries of models that failed, when it serves without them.
 
-    Raises UNAVAILABLE with the errors of its log (else its end) when it dies, or when ``seconds`` pass.
+    ``tell`` hears again and again what is still loading. Raises UNAVAILABLE with the errors of its log
+    (else its end) when it dies, or when ``seconds`` pass.
     """
     client = Client(record.url, timeout=5.0)
     deadline = time.monotonic() + seconds
     while runs():
-        if client.ready():
-            return failures(client)
-        if failed := failures(client):
+        ready, entries = client.ready(), index(client)
+        loading, failed = standing.loading(entries), standing.failed(entries)
+        if ready or (failed and not loading):
             return failed
+        tell(loading)
         if time.monotonic() > deadline:
+            what = f" (still loading: {standing.summary(loading)})" if loading else ""
             raise ServeError(
                 Code.UNAVAILABLE,
-                f"the server (pid {record.pid}) runs but is not ready after {seconds:.0f} s; see 'bident logs', "
+                f"the server (pid {record.pid}) runs but is not ready after {seconds:.0f} s{what}; see 'bident logs', "
                 f"wait on with 'bident status', or end it with 'bident down'. The end of its log:\n{tail(record)}",
             )
         time.sleep(_STEP_SECONDS)
@@ -169,20 +177,11 @@ def _grpc_opens(settings: TensorSettings) -> bool:
     return settings.allow_grpc and _WAITED_FOR["grpc_port"]
 
 
-def failures(client: Client) -> list[dict[str, Any]]:
-    """The index entries of models that failed, once none is loading any more; before that, none."""
+def index(client: Client) -> list[Entry]:
+    """The repository index; empty while nobody answers."""
     if not client.live():
         return []
     try:
-        entries = client.index()
+        return client.index()
     except ServeError:
         return []
-    if any(entry.get("state") == "LOADING" for entry in entries):
-        return []
-    return [entry for entry in entries if entry.get("state") == "UNAVAILABLE" and entry.get("reason") != "unloaded"]
-
-
-def failure_lines(failed: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each model that failed: its name and why."""
-    named = [" ".join(filter(None, (entry["name"], entry.get("version", "")))) for entry in failed]
-    return [f"  {name}: {entry.get('reason', '')}" for name, entry in zip(named, failed, strict=True)]

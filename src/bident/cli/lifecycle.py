@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bident.cli import screen
+from bident.cli import screen, standing
 from bident.cli.record import STATE_DIR, Record, forget
 from bident.cli.watch import StateDir, note_failures, show_urls
 from bident.errors import ServeError, invalid_arg
@@ -109,10 +109,13 @@ def _start(flags: list[str], settings: TensorSettings, state_dir: Path, wait: fl
     added = [f"--http-port={settings.http_port}", f"--metrics-port={settings.metrics_port}"]
     added.append(f"--exit-on-error={str(settings.exit_on_error).lower()}")
     record, runs = background.start(settings, flags, state_dir, added=added)
-    failed: list[dict[str, Any]] = []
+    failed: list[standing.Entry] = []
+    starting = f"Starting the server (pid {record.pid})"
     try:
-        with screen.console(stderr=True).status(f"Starting the server (pid {record.pid}), loading models"):
-            failed = background.wait_until_ready(record, runs, wait)
+        with screen.console(stderr=True).status(starting) as shown:
+            failed = background.wait_until_ready(
+                record, runs, wait, lambda loading: shown.update(_progress(starting, loading))
+            )
     except ServeError:
         if not runs():
             forget(state_dir)
@@ -122,6 +125,10 @@ def _start(flags: list[str], settings: TensorSettings, state_dir: Path, wait: fl
     note_failures(record, failed)
     if failed:
         raise typer.Exit(1)
+
+
+def _progress(starting: str, loading: list[standing.Entry]) -> str:
+    return f"{starting}, loading {screen.text(standing.summary(loading))}" if loading else starting
 
 
 def down(state_dir: StateDir = Path(STATE_DIR)) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bident.cli import screen
+from bident.cli import screen, standing
 from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Json, Url, connect, metrics_url
 from bident.errors import Code, ServeError
@@ -45,7 +45,7 @@ def ls(url: Url = None, as_json: Json = False) -> None:
     for entry in entries:
         config = configs[entry["name"]]
         state = entry.get("state") or "not loaded"
-        remark = entry.get("reason") or ("synthetic weights" if card.synthetic(config) else "")
+        remark = standing.remark(entry.get("reason", "")) or ("synthetic weights" if card.synthetic(config) else "")
         rows.add_row(
             screen.text(entry["name"]),
             entry.get("version", ""),
@@ -75,10 +75,26 @@ def ps(url: Url = None, as_json: Json = False) -> None:
     if as_json:
         screen.show_json(stats)
         return
-    if not stats:
+    entries = client.index()
+    if stats:
+        _show_figures(stats, _pending(client))
+    elif not standing.loading(entries):
         screen.show("No model is loaded; 'bident ls' lists what the repository holds.")
-        return
-    waiting = _pending(client)
+    _show_standing(entries)
+
+
+def _show_standing(entries: list[standing.Entry]) -> None:
+    """What does not serve, or not fully."""
+    for title, found in (
+        ("Loading", standing.loading(entries)),
+        ("Not available", standing.failed(entries)),
+        ("Not every instance is there", standing.impaired(entries)),
+    ):
+        if found:
+            screen.show("\n".join([f"{title}:", *map(screen.text, standing.lines(found))]))
+
+
+def _show_figures(stats: list[dict[str, Any]], waiting: dict[tuple[str, str], str]) -> None:
     rows = screen.table(
         "model",
         ">version",
@@ -117,10 +133,7 @@ def _mean_ms(nanoseconds: int, count: int) -> str:
 def _ago(milliseconds: int) -> str:
     if not milliseconds:
         return "never"
-    seconds = max(0, int(time.time() - milliseconds / 1000))
-    if seconds < 60:
-        return f"{seconds} s ago"
-    return f"{seconds // 60} min ago" if seconds < 3600 else f"{seconds // 3600} h ago"
+    return f"{standing.lasting(time.time() - milliseconds / 1000)} ago"
 
 
 def _pending(client: Client) -> dict[tuple[str, str], str]:

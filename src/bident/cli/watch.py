@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
-from bident.cli import screen
+from bident.cli import screen, standing
 from bident.cli.record import STATE_DIR, Record, log_file
 from bident.errors import Code, ServeError
-
-if TYPE_CHECKING:
-    from bident.client import Client
 
 StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of the process id, notes and log.")]
 _FOLLOW_SECONDS = 0.2
@@ -29,20 +26,23 @@ def status(
     if record is None or not record.running():
         _show_down(record, as_json)
         raise typer.Exit(1)
-    from bident.cli.background import failures
+    from bident.cli.background import index
     from bident.client import Client
 
     client = Client(record.url, timeout=5.0)
-    ready, failed = client.ready(), failures(client)
+    ready, entries = client.ready(), index(client)
+    loading, failed = standing.loading(entries), standing.failed(entries)
     if as_json:
         facts = {"running": True, "ready": ready, "pid": record.pid, "url": record.url}
-        facts |= {"metrics_url": record.metrics_url, "log": record.log, "failed": failed}
+        facts |= {"metrics_url": record.metrics_url, "log": record.log, "loading": loading, "failed": failed}
         screen.show_json(facts)
     else:
         state = "ready" if ready else "not ready"
-        screen.show(f"Up (pid {record.pid}), {state}{_count_ready(client)}; log in {screen.text(record.log)}")
+        screen.show(f"Up (pid {record.pid}), {state}{_count_ready(entries)}; log in {screen.text(record.log)}")
         show_urls(record)
-        note_failures(record, failed)
+        if loading:
+            screen.note(f"Loading: {standing.summary(loading)}")
+        note_failures(record, [] if loading else failed)
     if not ready:
         raise typer.Exit(1)
 
@@ -58,15 +58,14 @@ def _show_down(record: Record | None, as_json: bool) -> None:
         screen.show(f"Down: {ended_unexpectedly(record)}. Start it with 'bident up'.")
 
 
-def note_failures(record: Record, failed: list[dict[str, Any]]) -> None:
+def note_failures(record: Record, failed: list[standing.Entry]) -> None:
     """Name the models that failed, why, and what to do in the server's control mode."""
-    from bident.cli.background import failure_lines
     from bident.cli.target import cure
 
     if not failed:
         return
-    screen.note("Models that failed to load:")
-    for line in failure_lines(failed):
+    screen.note("Models that are not available:")
+    for line in standing.lines(failed):
         screen.note(line)
     screen.note(f"The server stays up. To cure a model: {cure(record.control_mode)}.")
 
@@ -93,10 +92,8 @@ def show_urls(record: Record) -> None:
     screen.show(lines)
 
 
-def _count_ready(client: Client) -> str:
-    try:
-        entries = client.index()
-    except ServeError:
+def _count_ready(entries: list[standing.Entry]) -> str:
+    if not entries:
         return ""
     ready = len({entry["name"] for entry in entries if entry.get("state") == "READY"})
     return f", {ready} of {len({entry['name'] for entry in entries})} models loaded"

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from bident.cli import screen
 from bident.cli.target import Url, connect
 from bident.client.http import Client
-from bident.client.infer import Answer, as_json, infer, infer_body
+from bident.client.infer import Answer, as_json, infer, infer_body, is_text
 from bident.errors import Code, ServeError
 from bident.zoo import RECIPES, BuildResult, Recipe, find
 from bident.zoo.recipe import Tensors
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 _REPOSITORY = Path("model_repository")
 _LARGEST_JSON = 1024
-"""Elements of a question that still travels as JSON; pictures travel as binary data."""
+"""Elements of a question that still travels as JSON; pixels and files travel as binary data."""
 
 Into = Annotated[Path, typer.Option("--into", help="The model repository that holds the sample models.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -62,14 +62,14 @@ def list_recipes(into: Into = _REPOSITORY, as_json: Json = False) -> None:
 @app.command()
 def build(
     names: Names = None,
-    everything: Annotated[bool, typer.Option("--all", help="Build every sample model.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Build all that need nothing further.")] = False,
     into: Into = _REPOSITORY,
     force: Annotated[bool, typer.Option("--force", help="Build anew what is there already.")] = False,
 ) -> None:
     """Build or fetch sample models into a model repository. What is there already is left alone."""
     if bool(names) == everything:
         raise typer.BadParameter("name the sample models to build, or give --all")
-    recipes = [find(name) for name in dict.fromkeys(names or RECIPES)]
+    recipes = [find(name) for name in dict.fromkeys(names or _in_all())]
     with _progress() as progress:
         built = [_build_one(recipe, into, force, progress) for recipe in recipes]
     if not all(built):
@@ -129,7 +129,7 @@ def _ask(client: Client, recipe: Recipe, into: Path) -> Iterator[CheckRow]:
 
 
 def _infer(client: Client, model: str, tensors: Tensors) -> Answer:
-    if sum(array.size for array in tensors.values()) <= _LARGEST_JSON:
+    if sum(array.size for array in tensors.values()) <= _LARGEST_JSON and all(map(is_text, tensors.values())):
         return infer_body(client, model, as_json(tensors))
     return infer(client, model, tensors)
 
@@ -148,6 +148,10 @@ def _weights(recipe: Recipe, into: Path) -> str:
     if facts is not None:
         return "synthetic" if facts.synthetic else "real"
     return "real or synthetic" if recipe.may_be_synthetic else "real"
+
+
+def _in_all() -> list[str]:
+    return [recipe.name for recipe in RECIPES.values() if recipe.in_all]
 
 
 def _build_one(recipe: Recipe, into: Path, force: bool, progress: Progress) -> bool:

@@ -76,6 +76,19 @@ def as_json(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     return {"inputs": inputs}
 
 
+def is_text(array: NDArray[Any]) -> bool:
+    """Whether ``array`` can travel in JSON: numbers do, bytes only where they are UTF-8."""
+    if array.dtype != object:
+        return True
+    try:
+        for item in array.reshape(-1).tolist():
+            if isinstance(item, bytes):
+                item.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def datatype_of(name: str, array: NDArray[Any]) -> DataType:
     """The v2 datatype of ``array``, the tensor called ``name``."""
     datatype = from_numpy(array.dtype)

@@ -73,9 +73,13 @@ FAMILIES = (
 class MetricsPage:
     """Renders the figures of one engine."""
 
-    def __init__(self, engine: Engine, *, host: bool = True) -> None:
-        """``host``: whether the machine's own load is shown (``--allow-cpu-metrics``)."""
+    def __init__(self, engine: Engine, own: Callable[[], Iterable[str]] = tuple, *, host: bool = True) -> None:
+        """``own``: the lines, newline included, of what models measure themselves; their families are not ``nv_``.
+
+        ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``).
+        """
         self._engine = engine
+        self._own = own
         self._host = Host() if host else None
 
     def routes(self) -> Routes:
@@ -100,7 +104,7 @@ class MetricsPage:
             parts.append(render(_CPU, [({}, self._host.processor_utilization())]))
             parts.append(render(_CPU_TOTAL, [({}, self._host.memory_total())]))
             parts.append(render(_CPU_USED, [({}, self._host.memory_used())]))
-        return "".join(parts)
+        return "".join([*parts, *self._own()])
 
     def _page(self, exchange: Exchange) -> None:
         exchange.respond(200, (self.render().encode(),), CONTENT_TYPE)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bident.engine.lifecycle import Lifecycle, State
+from bident.engine import index
+from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import readable
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
@@ -47,6 +48,8 @@ class Engine:
         self._overridden: dict[str, ModelFolder] = {}
         self._held: dict[Path, frozenset[str]] = {}
         """What each repository folder held when it could last be read."""
+        self._in_hand: set[str] = set()
+        """Models that the start or a look at the repository is still loading, however long they take."""
         self._left: set[str] = set()
         """Models with queued requests whose clients have gone in this turn of the loop."""
         self._started = False
@@ -142,22 +145,11 @@ class Engine:
 
     # Model control
 
-    async def index(self, *, ready: bool) -> list[dict[str, Any]]:
+    async def index(self, *, ready: bool) -> list[dict[str, str]]:
         """The repository index, by name: what exists on disk and where each version stands."""
         listing = await self._list()
-        rows: list[dict[str, Any]] = []
-        for name in sorted({*listing.names, *self.lifecycle.names()}):
-            states = self.lifecycle.states(name)
-            if not states and not ready:
-                rows.append({"name": name})
-            for version, state in sorted(states.items()):
-                if ready and state.state is not State.READY:
-                    continue
-                row = {"name": name, "version": str(version), "state": state.state.value}
-                if state.reason:
-                    row["reason"] = state.reason
-                rows.append(row)
-        return rows
+        names = sorted({*listing.names, *self.lifecycle.names()})
+        return [row for name in names for row in index.rows(self.lifecycle, name, ready=ready)]
 
     async def load(self, name: str, config: str | None = None, files: dict[str, bytes] | None = None) -> None:
         """The load API: from the repository, or with a config and files sent along."""
@@ -236,18 +228,31 @@ class Engine:
             except ServeError as error:
                 failures[name] = error
 
-        await asyncio.gather(*(load(name) for name in (listing.names if names is None else names)))
+        await asyncio.gather(*(self._once(load, name) for name in (listing.names if names is None else names)))
         self._started = True
         return failures
 
     async def poll(self) -> None:
-        """Bring what is loaded in line with the repository: new, changed and vanished models, side by side."""
+        """Bring what is loaded in line with the repository: new, changed and vanished models, side by side.
+
+        Models that are still loading are left to that: another look may begin before this one has ended.
+        """
         listing = await self._list()
         _log_problems(listing)
         # What cannot be read now (a share that is away for a moment) has not vanished.
         present = listing.unreadable.union(*self._held.values())
-        gone = [self._drop(name) for name in self.lifecycle.names() if name not in present]
-        await asyncio.gather(*gone, *(self._follow(name) for name in listing.names))
+        gone = [self._once(self._drop, name) for name in self.lifecycle.names() if name not in present]
+        await asyncio.gather(*gone, *(self._once(self._follow, name) for name in listing.names))
+
+    async def _once(self, step: Callable[[str], Awaitable[None]], name: str) -> None:
+        """Take ``step`` for ``name``, unless an earlier one still goes on."""
+        if name in self._in_hand:
+            return
+        self._in_hand.add(name)
+        try:
+            await step(name)
+        finally:
+            self._in_hand.discard(name)
 
     async def _drop(self, name: str) -> None:
         await self.lifecycle.unload(name)

@@ -74,8 +74,10 @@ class _Entry:
 class Lifecycle:
     """The loaded models. Every method runs on the event loop."""
 
-    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 4) -> None:
-        """``threads`` models load at the same time."""
+    def __init__(
+        self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 128
+    ) -> None:
+        """``threads`` models load, or wait for their turn or a worker, at the same time."""
         self._loader = loader
         self._loop = loop
         self._clients = clients

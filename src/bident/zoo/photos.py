@@ -13,6 +13,11 @@ from bident.errors import Code, ServeError
 from bident.zoo.extras import need
 
 
+def photo_file(name: str) -> bytes:
+    """The file of photograph ``name`` as it is."""
+    return _path(name).read_bytes()
+
+
 def photo(name: str, size: int) -> NDArray[Any]:
     """The middle square of photograph ``name``, ``size`` pixels wide: FP32 [3, size, size], RGB, 0 to 255."""
     image_module = need("PIL.Image")

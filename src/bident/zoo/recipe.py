@@ -61,7 +61,10 @@ class Recipe:
     """A sample model. ``version`` grows when what ``write`` writes changes: folders are then rebuilt.
 
     ``write`` fills an empty folder with ``config.pbtxt``, ``1/<model file>`` and labels. Where
-    ``may_be_synthetic`` is set, seeded weights stand in for weights that cannot be had.
+    ``may_be_synthetic`` is set, seeded weights stand in for weights that cannot be had. ``members`` are
+    the recipes of an ensemble's steps: they are built first, into the same repository. ``in_all`` is
+    False where serving needs packages or downloads that Bident does not bring: such a recipe is built
+    only when it is named.
     """
 
     name: str
@@ -71,9 +74,11 @@ class Recipe:
     write: Callable[[Path, Report], Facts]
     questions: Callable[[Facts], list[Question]]
     may_be_synthetic: bool = False
+    members: tuple[Recipe, ...] = ()
+    in_all: bool = True
 
     def build(self, target: Path, report: Report | None = None, *, force: bool = False) -> BuildResult:
-        """Make ``<target>/<name>`` unless this version of it is there; ``force`` makes it anew.
+        """Make ``<target>/<name>`` unless this version of it is there; ``force`` makes it (not its members) anew.
 
         The folder appears whole or not at all. Raises ServeError with the cause and the cure; one
         that this zoo did not make is never touched (ALREADY_EXISTS).
@@ -88,15 +93,26 @@ class Recipe:
                 Code.ALREADY_EXISTS,
                 f"{folder} exists and was not made by the zoo; move it away or build into another folder",
             )
+        for member in self.members:
+            member.build(target, report)
         with model_folder.staged(folder) as staging:
             facts = self.write(staging, report or _silent)
             model_folder.write_stamp(staging, self.name, self.version, vars(facts))
         return BuildResult(folder, facts, fresh=True, seconds=time.monotonic() - started)
 
     def built(self, target: Path) -> Facts | None:
-        """The facts of the folder below ``target``, or None where this version of it is not whole."""
+        """The facts of the folder below ``target``, or None where this version of it is not whole.
+
+        An ensemble is whole with all its members, as long as their weights are what it says they are.
+        """
         kept = model_folder.read_stamp(target / self.name, self.name, self.version)
-        return None if kept is None else Facts(**kept)
+        if kept is None:
+            return None
+        facts = Facts(**kept)
+        members = [member.built(target) for member in self.members]
+        if not all(members) or (members and facts.synthetic != any(member.synthetic for member in members if member)):
+            return None
+        return facts
 
 
 def wrong_answer(expected: str, got: str) -> ServeError:

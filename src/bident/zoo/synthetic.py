@@ -29,6 +29,19 @@ parameters {{
 """
 """The mark in a ``config.pbtxt``."""
 
+
+def member_mark(member: str) -> str:
+    """The mark in the ``config.pbtxt`` of an ensemble whose step ``member`` has such weights."""
+    return f"""
+# The weights of {member} are NOT trained: answers mean nothing. Once it has real ones
+# (`bident zoo build {member} --force`), `bident zoo build` makes this folder anew.
+parameters {{
+  key: "{SYNTHETIC_WEIGHTS}"
+  value {{ string_value: "true: the weights of its step '{member}' are seeded random numbers" }}
+}}
+"""
+
+
 RELU_GAIN = 1 / math.sqrt(1 / 2 - 1 / (2 * math.pi))
 SILU_GAIN = 1 / math.sqrt(0.3129)
 """One over the standard deviation of an activation's output where its input is standard normal."""

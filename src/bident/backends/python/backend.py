@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bident.backends.base import Backend, BackendOptions, Device, ModelFiles, RequestInstance
+from bident.backends.python.caches import cache_variables
 from bident.backends.python.environment import environment_of
 from bident.backends.python.host import Worker, WorkerSpec
 from bident.backends.python.instance import PythonInstance
 from bident.backends.python.messages import Event, LogLine
 from bident.backends.python.metrics import CustomMetrics
-from bident.backends.python.supervisor import Patience
+from bident.backends.python.options import log_ineffective, patience_of
 from bident.errors import ConfigError
 from bident.model import pbtxt
 from bident.model.config import ModelConfig
@@ -34,11 +36,14 @@ class PythonBackend(Backend):
     """Serves models that are Python code."""
 
     name: ClassVar[str] = "python"
+    completes_elsewhere: ClassVar[bool] = True
     lanes: ClassVar[tuple[str, ...]] = ("process", "thread")
 
     def __init__(self, options: BackendOptions | None = None) -> None:
         super().__init__(options)
         self._metrics = CustomMetrics()
+        self._patience = patience_of(self.options)
+        log_ineffective(self.options)
 
     def complete(self, files: ModelFiles, config: ModelConfig) -> ModelConfig:
         """What the model's ``auto_complete_config`` makes of ``config``, asked in a process of its own."""
@@ -46,25 +51,21 @@ class PythonBackend(Backend):
             return config
         worker = Worker(self._spec(files, config, Device()))
         try:
-            completed = worker.complete(self._patience().start_seconds, _log(config.name))
+            completed = worker.complete(self._patience.start_seconds, _log(config.name))
         finally:
             worker.close()
         return config if completed is None else _read(config, completed)
 
     def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> RequestInstance:
         spec = self._spec(files, config, device)
-        return PythonInstance(spec, self._metrics, self._patience(), batching=config.max_batch_size > 0)
+        return PythonInstance(spec, self._metrics, self._patience, batching=config.max_batch_size > 0)
 
     def metrics(self) -> Iterable[str]:
-        return self._metrics.lines()
-
-    def _patience(self) -> Patience:
-        return Patience()
+        return (f"{line}\n" for line in self._metrics.lines())
 
     def _spec(self, files: ModelFiles, config: ModelConfig, device: Device) -> WorkerSpec:
-        environment = environment_of(
-            config.parameters.get(_ENVIRONMENT, ""), files.directory, self.options.cache_directory / "environments"
-        )
+        cache = self.options.cache_directory
+        environment = environment_of(config.parameters.get(_ENVIRONMENT, ""), files.directory, cache / "environments")
         return WorkerSpec(
             model_name=config.name,
             version=str(files.version),
@@ -75,7 +76,7 @@ class PythonBackend(Backend):
             file_name=files.model_file(config, FILE_NAME).name,
             device_kind="CPU",
             interpreter=environment.interpreter,
-            environment=environment.variables,
+            environment={**cache_variables(cache, os.environ), **environment.variables},
         )
 
 

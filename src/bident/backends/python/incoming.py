@@ -23,60 +23,99 @@ from bident.backends.python.messages import (
     Started,
 )
 from bident.backends.python.outgoing import CODES
-from bident.backends.python.tensors import received
+from bident.backends.python.tensors import as_numpy, received
 from bident.backends.python.worker.bident_worker.arrays import DamagedError
+from bident.backends.python.worker.bident_worker.forms import FORM_LIMIT, Form
 from bident.backends.python.worker.bident_worker.frames import Frame, Kind
 from bident.errors import ServeError
 
 _LEVELS = [logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG]
 
 
-def responses(frame: Frame, open_requests: dict[int, set[int]], events: list[Event]) -> None:
-    """Add what a RESPONSES message says; ``open_requests`` (batch -> requests) loses what is answered to the end.
+ANSWERING = (Kind.FORM, Kind.PLAIN, Kind.RESPONSES)
+"""Messages for :class:`Responses`."""
 
-    Raises DamagedError, or what unpacking nonsense raises.
+
+class Responses:
+    """What a worker says of the batches it has.
+
+    Methods raise DamagedError, or what unpacking nonsense raises.
     """
-    header = frame.header
-    batch = _number(header["batch"])
-    if "columns" in header:
-        events.append(_answers(frame, batch, open_requests))
-    for said in header.get("replies", ()):
-        events.append(_reply(frame, batch, said, open_requests))
-    if "done" in header:
-        start, end = header["done"]
-        events.append(BatchDone(batch, _number(start), _number(end)))
 
+    def __init__(self, open_requests: dict[int, set[int]]) -> None:
+        """``open_requests`` (batch -> requests) loses what is answered to the end."""
+        self._open = open_requests
+        self._forms: dict[int, Form] = {}
 
-def _answers(frame: Frame, batch: Any, open_requests: dict[int, set[int]]) -> Answers:
-    header = frame.header
-    count = header["count"]
-    if len(open_requests.get(batch, ())) != count:
-        raise DamagedError(f"it answered {count} requests of batch {batch}, which has another number of them")
-    columns = dict([received(description, frame) for description in header["columns"]])
-    rows = header["rows"]
-    rows = [_number(rows)] * count if isinstance(rows, int) else [_number(row) for row in rows]
-    total = sum(rows)
-    if len(rows) != count or min(rows) < 0 or any(not a.ndim or len(a) != total for a in columns.values()):
-        raise DamagedError(f"the rows of batch {batch} do not add up")
-    # Only now, when nothing can fail any more: what is still open is answered when the worker is ended.
-    del open_requests[batch]
-    return Answers(batch, columns, rows)
+    def take(self, frame: Frame, events: list[Event]) -> None:
+        """Add what an ANSWERING message says."""
+        if frame.kind == Kind.PLAIN:
+            self._take_plain(frame, events)
+            return
+        header = frame.header
+        if frame.kind == Kind.FORM:
+            number = _number(header["form"])
+            if number in self._forms or len(self._forms) >= FORM_LIMIT:
+                raise DamagedError(f"it told of form {number} twice, or of too many")
+            self._forms[number] = Form(header["columns"])
+            return
+        batch = _number(header["batch"])
+        if "columns" in header:
+            events.append(self._answers(frame, batch))
+        for said in header.get("replies", ()):
+            events.append(self._reply(frame, batch, said))
+        if "done" in header:
+            start, end = header["done"]
+            events.append(BatchDone(batch, _number(start), _number(end)))
 
+    def _take_plain(self, frame: Frame, events: list[Event]) -> None:
+        """All answers of a batch at once, and that it has been executed."""
+        header = frame.header
+        batch, count, rows = header["batch"], header["count"], header["rows"]
+        form = self._forms.get(header["form"])
+        if form is None:
+            raise DamagedError(f"it never told of form {header['form']}")
+        self._check_count(batch, count)
+        arrays = form.read(frame.payload, count * rows)
+        columns = {
+            name: as_numpy(word, array) for (name, word, _, _, _), array in zip(form.columns, arrays, strict=True)
+        }
+        del self._open[batch]
+        events.append(Answers(batch, columns, [rows] * count))
+        events.append(BatchDone(batch, header["start"], header["end"]))
 
-def _reply(frame: Frame, batch: Any, said: dict[str, Any], open_requests: dict[int, set[int]]) -> Reply:
-    index = said["index"]
-    waiting = open_requests.get(batch)
-    if waiting is None or index not in waiting:
-        raise DamagedError(f"it answered request {index} of batch {batch}, which awaits no answer")
-    error = _error(said["error"]) if "error" in said else None
-    outputs = _arrays(frame, said.get("outputs", ()))
-    final = said["final"] is not False
-    reply = Reply(batch, index, outputs, error, _parameters(said), final, said.get("reschedule") is True)
-    if final:
-        waiting.discard(index)
-        if not waiting:
-            del open_requests[batch]
-    return reply
+    def _check_count(self, batch: int, count: Any) -> None:
+        if len(self._open.get(batch, ())) != count:
+            raise DamagedError(f"it answered {count} requests of batch {batch}, which has another number of them")
+
+    def _answers(self, frame: Frame, batch: int) -> Answers:
+        header = frame.header
+        count = header["count"]
+        self._check_count(batch, count)
+        columns = dict([received(description, frame) for description in header["columns"]])
+        rows = header["rows"]
+        rows = [_number(rows)] * count if isinstance(rows, int) else [_number(row) for row in rows]
+        total = sum(rows)
+        if len(rows) != count or min(rows) < 0 or any(not a.ndim or len(a) != total for a in columns.values()):
+            raise DamagedError(f"the rows of batch {batch} do not add up")
+        # Only now, when nothing can fail any more: what is still open is answered when the worker is ended.
+        del self._open[batch]
+        return Answers(batch, columns, rows)
+
+    def _reply(self, frame: Frame, batch: int, said: dict[str, Any]) -> Reply:
+        index = said["index"]
+        waiting = self._open.get(batch)
+        if waiting is None or index not in waiting:
+            raise DamagedError(f"it answered request {index} of batch {batch}, which awaits no answer")
+        error = _error(said["error"]) if "error" in said else None
+        outputs = _arrays(frame, said.get("outputs", ()))
+        final = said["final"] is not False
+        reply = Reply(batch, index, outputs, error, _parameters(said), final, said.get("reschedule") is True)
+        if final:
+            waiting.discard(index)
+            if not waiting:
+                del self._open[batch]
+        return reply
 
 
 def other(frame: Frame, events: list[Event]) -> None:

@@ -12,6 +12,7 @@ from bident.backends.python.host import WorkerSpec
 from bident.backends.python.messages import BatchDone, Died, Event, Reply
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.supervisor import Patience, State, Supervisor
+from bident.observe.clock import utc
 from bident.wire.infer import InferRequest
 
 _SEQUENCE_START, _SEQUENCE_END = 1, 2
@@ -50,11 +51,12 @@ class PythonInstance(RequestInstance):
     def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
         """Send a batch to the worker in one message."""
         self._last_batch = number = self._last_batch + 1
-        if self._batching:
-            batch = messages.Batch(number, [_told(request) for request in requests], inputs)
-        else:
-            batch = messages.Batch(number, [_told(request, inputs) for request in requests])
-        self._supervisor.send(batch)
+        if not self._batching:
+            self._supervisor.send(messages.Batch(number, [_told(request, inputs) for request in requests]))
+        elif not _are_plain(requests) or not self._supervisor.send_plain(
+            number, len(requests), requests[0].batch_size, inputs
+        ):
+            self._supervisor.send(messages.Batch(number, [_told(request) for request in requests], inputs))
         self._sent[number] = _Sent(number, answers, len(requests))
 
     def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:
@@ -118,8 +120,20 @@ class PythonInstance(RequestInstance):
         supervisor = self._supervisor
         self.is_available = state is State.READY
         self.is_lost = state in (State.FAILED, State.CLOSED)
-        self.reason = f"'{supervisor.spec.instance_name}' is {state.value}. {supervisor.reason}".rstrip()
+        since = f"'{supervisor.spec.instance_name}' is {state.value} since {utc(supervisor.since)}"
+        self.reason = f"{since}. {supervisor.reason}".rstrip()
         self._changed()
+
+
+def _are_plain(requests: Sequence[InferRequest]) -> bool:
+    """Whether the requests say nothing but their inputs, and have as many rows."""
+    rows = requests[0].batch_size
+    for request in requests:
+        if request.batch_size != rows or request.id or request.outputs is not None or request.parameters is not None:
+            return False
+        if request.timeout_us or request.priority or request.sequence_id or request.sequence_start:
+            return False
+    return True
 
 
 def _told(request: InferRequest, inputs: Arrays | None = None) -> messages.Request:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from bident.backends.python.host import Worker, WorkerSpec
-from bident.backends.python.messages import Batch, Died, Event, LogLine, MetricCall, MetricChange, Readiness
+from bident.backends.python.messages import Arrays, Batch, Died, Event, LogLine, MetricCall, MetricChange, Readiness
 from bident.backends.python.metrics import CustomMetrics, WorkerMetrics
 from bident.errors import Code, ServeError
 
@@ -110,6 +110,15 @@ class Supervisor:
             raise ServeError(Code.UNAVAILABLE, self._why_not())
         self._worker.send(batch)
         self._watch_writing()
+
+    def send_plain(self, number: int, count: int, rows: int, columns: Arrays) -> bool:
+        """Have a batch executed as ``Worker.send_plain`` does; False if it has to go through ``send``."""
+        if self.state is not State.READY or self._worker is None:
+            raise ServeError(Code.UNAVAILABLE, self._why_not())
+        sent = self._worker.send_plain(number, count, rows, columns)
+        if self._worker.wants_write:
+            self._watch_writing()
+        return sent
 
     def cancel(self, batch: int, indexes: Sequence[int]) -> None:
         """Let the model know that nobody waits for these requests any more."""

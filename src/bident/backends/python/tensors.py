@@ -35,9 +35,16 @@ def received(description: Any, frame: Frame) -> tuple[str, NDArray[Any]]:
     name, word = description[0], description[1]
     if not isinstance(name, str):
         raise DamagedError("an array has no name")
+    return name, as_numpy(word, array)
+
+
+def as_numpy(word: str, array: NDArray[Any]) -> NDArray[Any]:
+    """An array that a worker sent as datatype ``word``, in the server's form."""
     if word == "BF16":
-        array = array.view(_BF16)
-    elif word == "BOOL":
+        bits: NDArray[Any] = array.view(_BF16)
+        return bits
+    if word == "BOOL":
         # Any byte but 0 is true; numpy must never see a bool that is neither 0 nor 1.
-        array = array.view(np.uint8) != 0
-    return name, array
+        truths: NDArray[Any] = array.view(np.uint8) != 0
+        return truths
+    return array

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from bident.doors.http.status import LINE, STATUS
+from bident.doors.http.stream import Stream
 from bident.errors import ServeError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ Buffer = bytes | bytearray | memoryview
 class Exchange:
     """What was asked (``method``, ``target``, ``headers`` with lower-case names, ``body``) and the way to answer.
 
-    Exactly one of the ``respond`` methods is called, at any time, on the event loop; answers leave
-    in the order in which the requests came.
+    Exactly one of the ``respond`` methods is called, at any time, on the event loop, or a stream begun;
+    answers leave in the order in which the requests came.
     """
 
     # Defaults live on the class: one is made per request, and most never differ from them.
@@ -37,7 +38,9 @@ class Exchange:
     http_1_0: bool = False
     abandoned: bool = False
     data: Sequence[Buffer] | None = None
-    """The answer, once there is one."""
+    """The answer, once there is one, or the end of a stream."""
+    stream: Stream | None = None
+    """The answer, if it comes piece by piece."""
     on_abandon: Callable[[], None] | None = None
     """Called when the client goes before its answer is ready."""
 
@@ -89,14 +92,22 @@ class Exchange:
         """Have ``answering`` run as a task; it calls one of the ``respond`` methods, or raises what went wrong."""
         self.connection.run(answering, self)
 
+    def begin_stream(self, status: int, content_type: bytes) -> Stream:
+        """Answer ``status`` with pieces that follow; ends with the stream's ``end``."""
+        self.stream = Stream(self, status, content_type)
+        return self.stream
+
     def abandon(self) -> None:
         """The client has gone: whatever is answered now goes nowhere."""
         self.abandoned = True
-        if self.on_abandon is not None:
-            self.on_abandon()
+        on_abandon, self.on_abandon = self.on_abandon, None
+        if on_abandon is not None:
+            on_abandon()
 
     def _deliver(self, data: Sequence[Buffer]) -> None:
-        if not self.abandoned:
+        if self.stream is not None:
+            self.stream.break_off()  # part of an answer has been sent, which no other can follow
+        elif not self.abandoned:
             self.connection.deliver(self, data)
 
 

@@ -178,6 +178,8 @@ class HttpConnection(asyncio.Protocol):
             first = pending[0]
             pieces = first.data
             if pieces is None:
+                if first.stream is not None:
+                    first.stream.release()
                 break
             pending.popleft()
             if len(pieces) == 1:
@@ -190,10 +192,29 @@ class HttpConnection(asyncio.Protocol):
         if self._receiving_paused:
             self._pace()
 
+    def deliver_part(self, exchange: Exchange, pieces: Sequence[Buffer]) -> bool:
+        """Send part of the answer of ``exchange``, if those before it have been sent; returns whether that is so."""
+        if self._pending[0] is not exchange:
+            return False
+        # For the sweep: what has been added must not look like what has been sent.
+        self._unsent += sum(map(len, pieces))
+        self._transport.writelines(pieces)
+        return True
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes have been written that the client has not taken."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def now(self) -> float:
+        """The server's time."""
+        return self._server.now
+
     @property
     def owes_answer(self) -> bool:
         """Whether the client waits for an answer, or for the rest of one."""
-        return bool(self._pending) or self._transport.get_write_buffer_size() > 0
+        return bool(self._pending) or self.unsent > 0
 
     def check_progress(self, now: float) -> None:
         """Called by the server's sweep: close a connection whose client has stalled for too long."""
@@ -256,10 +277,14 @@ class HttpConnection(asyncio.Protocol):
 
         One that has closed its socket looks the same until something is sent to it. 100 (Continue)
         tells a client that has sent everything nothing, and the kernel of one that has gone answers
-        it with a reset. So requests that nobody waits for are not run.
+        it with a reset. So requests that nobody waits for are not run. Where a stream is under way it
+        has bytes for that purpose.
         """
         if self._pending and not self._transport.is_closing():
-            if not self._pending[0].http_1_0:
+            first = self._pending[0]
+            if first.stream is not None:
+                self._transport.write(first.stream.probe)
+            elif not first.http_1_0:
                 self._transport.write(_CONTINUE)
             self._server.call_later(_PROBE_SECONDS, self._abort_if_gone)
 

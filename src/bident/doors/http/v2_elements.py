@@ -108,17 +108,20 @@ def _wrong_element(name: str, datatype: DataType, value: Any) -> ServeError:
         hint = "; v2 has no base64 form: send raw bytes through the binary tensor extension"
     elif value is None:
         hint = "; JSON has no NaN: send missing values through the binary tensor extension"
-    kind = _kind(datatype)
+    kind, read_as = _kinds(datatype)
     return invalid_arg(
-        f"Unable to parse 'data': attempt to access JSON non-{kind} as {kind}: input {shown(name)} "
+        f"Unable to parse 'data': attempt to access JSON non-{kind} as {read_as}: input {shown(name)} "
         f"is {datatype.name} and takes {expected}, got {shown(value)}{hint}"
     )
 
 
-def _kind(datatype: DataType) -> str:
+def _kinds(datatype: DataType) -> tuple[str, str]:
+    """What Triton's JSON library calls the values that a datatype takes, and what it reads them as."""
     allowed = ALLOWED[datatype.name]
     if allowed is NUMBER:
-        return "number"
+        return "number", "double"
     if allowed is INTEGER:
-        return "integer"
-    return "boolean" if datatype.name == "BOOL" else "string"
+        kind = "unsigned-integer" if datatype.name.startswith("U") else "signed-integer"
+    else:
+        kind = "boolean" if datatype.name == "BOOL" else "string"
+    return kind, kind

@@ -1,4 +1,4 @@
-"""Large v2 JSON bodies: number arrays become numpy arrays without ever being Python lists.
+"""Large JSON bodies: number arrays become numpy arrays without ever being Python lists.
 
 simdjson reads them, and only what a request can use is taken over: of an array whose length the
 protocol bounds (inputs, outputs, dimensions) never more than shows that it is too long.
@@ -7,7 +7,7 @@ protocol bounds (inputs, outputs, dimensions) never more than shows that it is t
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -24,37 +24,49 @@ _AT_ONCE = 65536
 """Elements taken over in one go: between two of them other threads get their turn."""
 _WIDE = {"d": np.dtype("f8"), "u": np.dtype("u8"), "i": np.dtype("i8")}
 """simdjson's buffer kinds and what they hold."""
+_MOST_COUNTED = 2**24 - 1
+"""simdjson counts the items of an array up to here."""
+
+Member = Callable[[str, Any], Any]
+"""Takes over a member of the body's object, given its key and simdjson's value."""
 
 
 class _UnusualError(ValueError):
     """Keys that simdjson cannot be trusted with, or nesting that the ordinary reader has words for."""
 
 
-def loads_large(body: bytes) -> Any:
-    """The document in ``body``, its number tensors as arrays of 64-bit values. Raises ValueError if it is not JSON."""
+def loads_large(body: bytes, member: Member | None = None) -> Any:
+    """The document in ``body``, its number tensors as arrays of 64-bit values. Raises ValueError if it is not JSON.
+
+    ``member`` says where its tensors are; without one, where an infer request has them.
+    """
     # Millions of new objects, none of them garbage: to look at them over and over takes longer than making them.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _loads(body)
+        return _loads(body, member or _infer_member)
     finally:
         if collecting:
             gc.enable()
 
 
-def _loads(body: bytes) -> Any:
+def _loads(body: bytes, member: Member) -> Any:
     try:
         # A parser a request: one that is used again would keep the largest body's memory for ever.
         root = simdjson.Parser().parse(body)
         if not isinstance(root, simdjson.Object):
             return None
-        return {key: _inputs(root[key]) if key == "inputs" else _plain(root[key]) for key in _keys(root)}
+        return {key: member(key, root[key]) for key in keys_of(root)}
     except (ValueError, RuntimeError):
         # Unusual keys, or what simdjson alone refuses, such as integers of more than 64 bits: orjson decides.
         return orjson.loads(body)
 
 
-def _keys(item: Any) -> list[str]:
+def _infer_member(key: str, value: Any) -> Any:
+    return _inputs(value) if key == "inputs" else plain(value)
+
+
+def keys_of(item: Any) -> list[str]:
     """The keys of an object: few, each once, and none with a NUL, at which simdjson ends the key it looks for."""
     keys = list(item.keys())
     if len(keys) > _MAX_KEYS or len(set(keys)) < len(keys) or any("\0" in key for key in keys):
@@ -62,38 +74,48 @@ def _keys(item: Any) -> list[str]:
     return keys
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Python's form of a value that is no tensor data; of a long array no more than its first items.
 
     Never ``as_list`` or ``mini``: simdjson counts up to 2**24 - 1 elements only, and the first writes
     those beyond that past the end of its list; the second may end the process.
     """
     if isinstance(value, simdjson.Array):
-        return [_plain(item) for item in islice(value, MOST_ITEMS + 1)]
-    return {key: _plain(value[key]) for key in _keys(value)} if isinstance(value, simdjson.Object) else value
+        return [plain(item) for item in islice(value, MOST_ITEMS + 1)]
+    return {key: plain(value[key]) for key in keys_of(value)} if isinstance(value, simdjson.Object) else value
 
 
 def _inputs(inputs: Any) -> Any:
     if not isinstance(inputs, simdjson.Array):
-        return _plain(inputs)
+        return plain(inputs)
     return [_input(item) for item in islice(inputs, MOST_ITEMS + 1)]
 
 
 def _input(item: Any) -> Any:
     """An input object with its data as an array of numbers, or as a flat list."""
     if not isinstance(item, simdjson.Object):
-        return _plain(item)
-    keys = _keys(item)
-    members = {key: _plain(item[key]) for key in keys if key != "data"}
+        return plain(item)
+    keys = keys_of(item)
+    members = {key: plain(item[key]) for key in keys if key != "data"}
     if "data" in keys:
         data, name, word = item["data"], members.get("name"), members.get("datatype")
         datatype = DATATYPES.get(word) if isinstance(word, str) else None
         is_tensor = isinstance(data, simdjson.Array) and isinstance(name, str) and datatype is not None
-        members["data"] = _elements(name, datatype, data) if is_tensor else _plain(data)
+        members["data"] = elements_of(name, datatype, data) if is_tensor else plain(data)
     return members
 
 
-def _elements(name: Any, datatype: Any, data: Any) -> list[Any] | NDArray[Any]:
+def length_of(array: Any) -> int:
+    """How many items simdjson's ``array`` has, those in nested arrays not counted."""
+    size = len(array)
+    return size if size < _MOST_COUNTED else sum(1 for _ in array)
+
+
+def elements_of(name: Any, datatype: Any, data: Any) -> list[Any] | NDArray[Any]:
+    """The elements of a tensor that simdjson's array ``data`` holds, row-major: wide numbers as an array.
+
+    Raises INVALID_ARG naming the input when they are not of the datatype's kind.
+    """
     allowed = ALLOWED[datatype.name]
     if allowed not in (NUMBER, INTEGER):
         return [element for part in _parts(data) for element in part]
@@ -129,7 +151,7 @@ def _flattened(items: list[Any], depth: int) -> Iterator[list[Any]]:
     flat: list[Any] = []
     for item in items:
         if not isinstance(item, simdjson.Array):
-            flat.append(_plain(item))
+            flat.append(plain(item))
             continue
         for part in _parts(item, depth + 1):
             flat += part

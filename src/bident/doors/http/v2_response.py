@@ -144,10 +144,10 @@ def _rows(table: Any) -> list[bytes]:
 
 def _written(output: InferOutput) -> bytes:
     """The elements of an output of any datatype, as the inside of a JSON array."""
-    return orjson.dumps(_flat(output.name, output.datatype, output.array), option=_NUMPY)[1:-1]
+    return orjson.dumps(flat(output.name, output.datatype, output.array), option=_NUMPY)[1:-1]
 
 
-def _flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
+def flat(name: str, datatype: DataType, array: NDArray[Any]) -> Any:
     """A tensor as a flat array that orjson writes (NaN and infinities as null); BYTES as a list of text."""
     if datatype is BYTES:
         return [_text(name, value) for value in array.ravel().tolist()]
@@ -178,7 +178,7 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
             if len(piece):
                 pieces.append(piece)
         else:
-            described["data"] = _flat(output.name, output.datatype, output.array)
+            described["data"] = flat(output.name, output.datatype, output.array)
         outputs.append(described)
     document = _head(response)
     document["outputs"] = outputs

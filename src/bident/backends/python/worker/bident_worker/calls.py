@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from .arrays import Parcel
 from .errors import TritonModelException
 from .frames import Frame, Kind
 from .link import Link, Waiter
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 def execute(request: InferenceRequest, decoupled: bool) -> Any:
     """Ask, and wait: a response, or an iterator of responses."""
-    link = _allowed_link()
-    waiter = Waiter()
+    link = _allowed_link(request)
+    waiter = link.waiter()
     call = _send(link, request, decoupled, waiter)
     if decoupled:
         return ResponseIterator(link, call, waiter)
@@ -31,7 +30,7 @@ def execute(request: InferenceRequest, decoupled: bool) -> Any:
 
 def execute_async(request: InferenceRequest, decoupled: bool) -> Any:
     """Ask now; the result, when awaited, gives what ``execute`` does."""
-    link = _allowed_link()
+    link = _allowed_link(request)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -56,7 +55,7 @@ def execute_async(request: InferenceRequest, decoupled: bool) -> Any:
             link.close_call(call)
             link.send_aside(Kind.DROP, {"call": call})
 
-    waiter = Waiter(notify)
+    waiter = link.waiter(notify)
     link.read_in_background()
     future.add_done_callback(over)
     try:
@@ -106,15 +105,15 @@ class ResponseIterator:
             self._link.send_aside(Kind.DROP, {"call": self._call})
 
 
-def _allowed_link() -> Link:
-    runtime = current()
+def _allowed_link(request: InferenceRequest) -> Link:
+    runtime = request._runtime or current()
     if not runtime.executing:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
     return runtime.link
 
 
 def _send(link: Link, request: InferenceRequest, decoupled: bool, waiter: Waiter) -> int:
-    parcel = Parcel()
+    parcel = link.parcel()
     header: dict[str, Any] = {
         "model": request._model_name,
         "version": request._model_version,

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Parcel
 from .errors import TritonModelException
 from .runtime import current
 
 
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
     """Have the server load a model; with ``config``, and with ``files`` in place of its folder's."""
-    parcel = Parcel()
+    parcel = current().link.parcel()
     described: list[list[Any]] = []
     for path, content in (files or {}).items():
         if not isinstance(content, bytes):
@@ -38,7 +37,7 @@ def get_model_dir() -> str:
     return current().model_directory
 
 
-def _control(doing: str, what: str, parcel: Parcel | None, **details: Any) -> dict[str, Any]:
+def _control(doing: str, what: str, parcel: Any, **details: Any) -> dict[str, Any]:
     runtime = current()
     header: dict[str, Any] = runtime.link.ask(what, parcel, **details).header
     if "error" in header:

@@ -6,15 +6,13 @@ import asyncio
 import inspect
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
-from .arrays import Parcel
 from .errors import ErrorCode, told
-from .frames import Frame, Kind
-from .intake import requests_of
+from .frames import Kind
 from .logger import LogLevel, write
 from .request import RELEASE_RESCHEDULE, InferenceRequest
-from .response import InferenceResponse, describe, joined
+from .response import InferenceResponse, Together, describe, joined
 from .runtime import Runtime
 from .sender import Batch
 
@@ -23,41 +21,55 @@ class WrongReturnError(Exception):
     """What ``execute`` returned is no answer to its requests."""
 
 
+Intake = Callable[[Any, Any, bool], "tuple[Batch, list[InferenceRequest]]"]
+"""Makes the batch and the requests for ``execute`` of what brings them, the link, and whether it is decoupled."""
+
+
 class Execution:
     """Runs batches through a model, one ``execute`` at a time."""
 
-    def __init__(self, model: Any, runtime: Runtime) -> None:
+    def __init__(self, model: Any, runtime: Runtime, intake: Intake) -> None:
         self._model = model
         self._runtime = runtime
+        self._intake = intake
         self._link = runtime.link
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, frame: Frame) -> None:
-        """Execute the batch in ``frame``. Whatever goes wrong is an answer, too."""
-        batch, requests = requests_of(frame, self._link, self._runtime.decoupled)
-        # What the message brought is held by the requests now, and given back when they go.
-        frame.block = None
+    def run(self, job: Any) -> None:
+        """Execute the batch that ``job`` brings. Whatever goes wrong is an answer, too."""
+        batch, requests = self._intake(job, self._link, self._runtime.decoupled)
         start = time.monotonic_ns()
         header: dict[str, Any] = {"batch": batch.id}
-        parcel = Parcel()
+        parcel = self._link.parcel()
         try:
             result = self._model.execute(requests)
             if inspect.iscoroutine(result):
                 result = self._finish(result, batch)
             end = time.monotonic_ns()
-            self._answer(result, requests, batch, header, parcel)
+            together = self._answer(result, requests, batch, header, parcel)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a model ends its request, not the worker
             end = time.monotonic_ns()
-            header, parcel = {"batch": batch.id}, Parcel()
+            header, parcel, together = {"batch": batch.id}, self._link.parcel(), None
             self._fail(error, batch, header)
             del error
+        if together is not None and self._sent_plainly(together, batch, start, end):
+            return
         # Let go of what the model has looked at, so that it is given back with this very message.
         result = requests = None  # type: ignore[assignment]
         header["done"] = [start, end]
         try:
+            if together is not None:
+                header.update(together.describe(parcel), count=batch.count)
             self._link.send(Kind.RESPONSES, header, parcel)
         except (MemoryError, ValueError) as error:
             self._link.send(Kind.RESPONSES, self._undelivered(error, batch, header))
+
+    def _sent_plainly(self, together: Together, batch: Batch, start: int, end: int) -> bool:
+        rows = together.rows
+        if rows.count(rows[0]) < len(rows):
+            return False
+        said = (batch.id, batch.count, rows[0], start, end)
+        return self._link.send_plain(tuple(together.kinds), together.columns, said)
 
     def allow_calls(self, *, allowed: bool) -> None:
         """Whether the model may ask other models from now on."""
@@ -65,8 +77,13 @@ class Execution:
 
     def close(self) -> None:
         """End the event loop that asynchronous models run on."""
-        if self._loop is not None and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        if loop.is_running():
+            loop.call_soon_threadsafe(loop.stop)
+        else:
+            loop.close()
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of an asynchronous model; for a decoupled one it runs on a thread of its own."""
@@ -74,7 +91,7 @@ class Execution:
         if loop is None:
             loop = self._loop = asyncio.new_event_loop()
             if self._runtime.decoupled:
-                threading.Thread(target=loop.run_forever, name="bident asyncio", daemon=True).start()
+                threading.Thread(target=_run, args=(loop,), name="bident asyncio", daemon=True).start()
             else:
                 asyncio.set_event_loop(loop)
         return loop
@@ -101,23 +118,22 @@ class Execution:
         return f"Python model '{name}' is using the decoupled mode and the execute function must return None."
 
     def _answer(
-        self, result: Any, requests: list[InferenceRequest], batch: Batch, header: dict[str, Any], parcel: Parcel
-    ) -> None:
+        self, result: Any, requests: list[InferenceRequest], batch: Batch, header: dict[str, Any], parcel: Any
+    ) -> Together | None:
+        """What to say of ``result``: all of it together, or else one by one in ``header``."""
         if self._runtime.decoupled:
             if result is not None:
                 raise WrongReturnError(self._must_return_none())
             header["replies"] = []
-            return
+            return None
         responses = self._checked(result, requests)
-        together = None
-        if len(batch.open_indexes()) == batch.count and (batch.wanted is None or len(set(batch.wanted)) == 1):
-            together = joined(responses, batch.wanted and batch.wanted[0], parcel)
-        if together is not None:
-            header.update(together)
-            header["count"] = batch.count
-            batch.close_all()
-            return
+        if batch.is_whole and (batch.wanted is None or len(set(batch.wanted)) == 1):
+            together = joined(responses, batch.wanted and batch.wanted[0])
+            if together is not None:
+                batch.close_all()
+                return together
         header["replies"] = self._one_by_one(responses, requests, batch, parcel)
+        return None
 
     def _checked(self, result: Any, requests: list[InferenceRequest]) -> Any:
         if result is None and all(request._sender is not None for request in requests):
@@ -144,7 +160,7 @@ class Execution:
         return result
 
     def _one_by_one(
-        self, responses: Any, requests: list[InferenceRequest], batch: Batch, parcel: Parcel
+        self, responses: Any, requests: list[InferenceRequest], batch: Batch, parcel: Any
     ) -> list[dict[str, Any]]:
         replies: list[dict[str, Any]] = []
         for index, response in enumerate(responses):
@@ -172,10 +188,18 @@ class Execution:
         """What to say instead of responses that could not be carried."""
         text = f"the response of model '{self._runtime.instance_name}' could not be carried: {error}"
         self._complain(text)
-        indexes = range(batch.count) if "columns" in header else [reply["index"] for reply in header["replies"]]
+        replies = header.get("replies")
+        indexes = range(batch.count) if replies is None else [reply["index"] for reply in replies]
         said = [ErrorCode.UNAVAILABLE.value, text]
         replies = [{"index": index, "final": True, "error": said} for index in indexes]
         return {"batch": batch.id, "replies": replies, "done": header["done"]}
 
     def _complain(self, text: str) -> None:
         write(text, LogLevel.ERROR)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -14,6 +14,8 @@ import socket
 import struct
 from typing import Any, Callable
 
+from . import forms
+
 PREFIX = struct.Struct("<HBBII")
 MAGIC = 0xB1DE
 HEADER_LIMIT = 32 * 1024 * 1024
@@ -39,6 +41,10 @@ class Kind:
     """Blocks have been read (both directions); nothing else."""
     ASK_READY = 9
     FINALIZE = 10
+    FORM = 11
+    """What PLAIN messages look like (both directions)."""
+    PLAIN = 12
+    """A BATCH, or the RESPONSES to one, of a form (see ``forms``)."""
 
     STARTED = 32
     """The answer to START."""
@@ -59,11 +65,11 @@ class Kind:
     """The worker has lost interest in the answers to an INFER."""
 
 
-def prefix(kind: int, header: bytes, payload_size: int, descriptors: int = 0) -> bytes:
+def prefix(kind: int, header_size: int, payload_size: int, descriptors: int = 0) -> bytes:
     """The first bytes of a message. Raises ValueError when it is too large to be carried."""
-    if len(header) > HEADER_LIMIT or payload_size > PAYLOAD_LIMIT:
-        raise ValueError(f"a message of {len(header)} + {payload_size} bytes cannot be carried")
-    return PREFIX.pack(MAGIC, kind, descriptors, len(header), payload_size)
+    if header_size > HEADER_LIMIT or payload_size > PAYLOAD_LIMIT:
+        raise ValueError(f"a message of {header_size} + {payload_size} bytes cannot be carried")
+    return PREFIX.pack(MAGIC, kind, descriptors, header_size, payload_size)
 
 
 class Frame:
@@ -140,16 +146,22 @@ class Reader:
         if descriptors > len(self._descriptors):
             raise BrokenChannelError("a message came without the descriptors that it announces")
         middle = start + header_size
-        try:
-            header = self._parse(self._buffer[start:middle])
-        except ValueError as error:
-            raise BrokenChannelError(f"a message's header is no JSON: {error}") from error
-        if not isinstance(header, dict):
-            raise BrokenChannelError("a message's header is no object")
+        header = self._header(kind, self._buffer[start:middle])
         payload = self._buffer[middle:stop]
         self._begin = stop
         taken, self._descriptors = self._descriptors[:descriptors], self._descriptors[descriptors:]
         return Frame(kind, header, payload, taken)
+
+    def _header(self, kind: int, data: bytearray) -> dict[str, Any]:
+        try:
+            if kind == Kind.PLAIN:
+                return dict(zip(forms.FIELDS, forms.HEADER.unpack(data)))
+            header = self._parse(data)
+        except (ValueError, struct.error) as error:
+            raise BrokenChannelError(f"a message's header makes no sense: {error}") from error
+        if not isinstance(header, dict):
+            raise BrokenChannelError("a message's header is no object")
+        return header
 
     def _make_room(self) -> None:
         """See to it that there is place behind what has arrived, and enough of it for the message under way."""

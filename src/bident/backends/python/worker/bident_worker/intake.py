@@ -18,7 +18,9 @@ def requests_of(frame: Frame, link: Link, decoupled: bool) -> tuple[Batch, list[
     count = header["count"]
     batch = Batch(link, header["batch"], count, decoupled)
     batch.cancelled.update(header.get("cancelled", ()))
-    if "columns" in header:
+    if "form" in header:
+        inputs = _formed(frame, link, count)
+    elif "columns" in header:
         inputs = _sliced(frame, header["columns"], header["rows"], count)
     else:
         inputs = [
@@ -45,7 +47,24 @@ def requests_of(frame: Frame, link: Link, decoupled: bool) -> tuple[Batch, list[
         if "outputs" in details:
             batch.wanted = batch.wanted or [None] * count
             batch.wanted[index] = None if details["outputs"] is None else frozenset(details["outputs"])
+    # What the message brought is held by the requests now, and given back when they go.
+    frame.block = None
     return batch, requests
+
+
+def _formed(frame: Frame, link: Link, count: int) -> list[list[Any]]:
+    rows = frame.header["rows"]
+    form = link.forms[frame.header["form"]]
+    arrays = form.read(frame.payload, count * rows)
+    tensors = [
+        [made(name, part, word) for part in _parts(array, rows, count)]
+        for array, (name, word, _, _, _) in zip(arrays, form.columns)
+    ]
+    return [list(row) for row in zip(*tensors)]
+
+
+def _parts(column: Any, rows: int, count: int) -> list[Any]:
+    return [column] if count == 1 else list(column.reshape((count, rows, *column.shape[1:])))
 
 
 def _sliced(frame: Frame, columns: Any, rows: Any, count: int) -> list[list[Any]]:
@@ -53,10 +72,8 @@ def _sliced(frame: Frame, columns: Any, rows: Any, count: int) -> list[list[Any]
     for description in columns:
         name, datatype = description[0], description[1]
         column = unpack(description, frame.payload, frame.block)
-        if count == 1:
-            parts = [column]
-        elif isinstance(rows, int):
-            parts = list(column.reshape((count, rows, *column.shape[1:])))
+        if isinstance(rows, int):
+            parts = _parts(column, rows, count)
         else:
             parts = []
             start = 0

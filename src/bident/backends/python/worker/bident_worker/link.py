@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
+from . import forms
 from .arrays import Parcel, unpack
 from .frames import BrokenChannelError, Frame, Kind, Reader, prefix
 from .memory import Blocks, Segment, Views
@@ -44,6 +45,9 @@ class Waiter:
 class Link:
     """The channel to the server: sends from any thread, receives for any thread."""
 
+    parcel = Parcel
+    waiter = Waiter
+
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._reader = Reader(channel, json.loads)
@@ -61,6 +65,9 @@ class Link:
         self.jobs: deque[Frame] = deque()
         self.batches: dict[int, Batch] = {}
         """Batches with requests that await an answer."""
+        self.forms: dict[int, forms.Form] = {}
+        """What batches look like that the server sends without describing them."""
+        self._told_forms = forms.Forms(lambda number, key: self.send(Kind.FORM, {"form": number, "columns": key}))
         self.closing = False
         self._forked = False
         os.register_at_fork(after_in_child=self._leave_to_parent)
@@ -85,6 +92,25 @@ class Link:
         with self._sending:
             self._write(kind, header, parcel)
         self._send_aside()
+
+    def send_plain(self, key: Any, columns: Sequence[Any], header: tuple[int, int, int, int, int]) -> bool:
+        """Answer a whole batch in a message of the form ``key``; False if it has to go the long way.
+
+        ``header``: batch, requests, rows of each, begin and end of ``execute``.
+        """
+        if self.views.has_freed or self._retired or self._forked:
+            return False
+        number = self._told_forms.number(key)
+        payload = None if number is None else forms.payload_of(columns)
+        if payload is None:
+            return False
+        batch, *rest = header
+        parts, size = payload
+        message = [prefix(Kind.PLAIN, forms.HEADER.size, size), forms.HEADER.pack(batch, number, *rest), *parts]
+        with self._sending:
+            self._send_all(b"".join(message))
+        self._send_aside()
+        return True
 
     def send_aside(self, kind: int, header: dict[str, Any]) -> None:
         """Send one message from anywhere, also out of a destructor that runs in the middle of ``send``."""
@@ -111,11 +137,14 @@ class Link:
             header["retired"] = [self._retired.popleft() for _ in range(len(self._retired))]
         data = encode(header)
         if parcel is None:
-            parts: list[Any] = [prefix(kind, data, 0), data]
+            parts: list[Any] = [prefix(kind, len(data), 0), data]
         else:
-            parts = [prefix(kind, data, parcel.payload_size), data, *parcel.payload]
+            parts = [prefix(kind, len(data), parcel.payload_size), data, *parcel.payload]
+        self._send_all(b"".join(parts))
+
+    def _send_all(self, message: bytes) -> None:
         try:
-            self._channel.sendall(b"".join(parts))
+            self._channel.sendall(message)
         except OSError:
             os._exit(EXIT_CHANNEL)
 
@@ -177,6 +206,8 @@ class Link:
         kind = frame.kind
         if kind in (Kind.ANSWER, Kind.INFER_ANSWER):
             self._hand_over(frame)
+        elif kind == Kind.FORM:
+            self.forms[header["form"]] = forms.Form(header["columns"])
         elif kind == Kind.CANCEL:
             self._cancel(header["batch"], header["indexes"])
         elif kind == Kind.SEGMENT:

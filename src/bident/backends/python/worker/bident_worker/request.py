@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from . import calls
+from . import calls, runtime
 from .errors import TritonModelException
 from .response import checked_parameters
 from .sender import Batch, InferenceResponseSender
@@ -56,6 +56,7 @@ class InferenceRequest:
     _batch: Batch | None = None
     _index = 0
     _sender: InferenceResponseSender | None = None
+    _runtime: runtime.Runtime | None = None
     _inputs: list[Tensor]
     _outputs: Sequence[str]
 
@@ -98,6 +99,8 @@ class InferenceRequest:
         self._timeout = timeout
         self._trace = trace
         self._parameters = checked_parameters(parameters)
+        # Known here: it may be asked from a thread that does not tell whose it is.
+        self._runtime = runtime.find()
 
     def inputs(self) -> list[Tensor]:
         """The input tensors."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .arrays import Parcel
 from .errors import ErrorCode, TritonError, TritonModelException, bounded
 from .tensor import Tensor, made
 
@@ -64,7 +63,7 @@ class InferenceResponse:
         return json.dumps(self._parameters or {}, ensure_ascii=False)
 
 
-def describe(response: InferenceResponse, wanted: Any, parcel: Parcel) -> dict[str, Any]:
+def describe(response: InferenceResponse, wanted: Any, parcel: Any) -> dict[str, Any]:
     """What a header says of ``response``; its tensors named in ``wanted`` (None: all) go on board of ``parcel``."""
     said: dict[str, Any] = {}
     if response._parameters:
@@ -80,15 +79,38 @@ def describe(response: InferenceResponse, wanted: Any, parcel: Parcel) -> dict[s
     return said
 
 
-def joined(responses: Sequence[InferenceResponse], wanted: Any, parcel: Parcel) -> dict[str, Any] | None:
-    """What a header says of ``responses`` whose tensors can be laid one behind the other; None if they cannot.
+class Together:
+    """Responses that can be laid one behind the other, as ``columns`` of arrays; each has its ``rows``."""
 
-    That is: no errors, no parameters, the same tensors in all, alike but for the first dimension, which
-    is the same for all tensors of one response.
+    __slots__ = ("columns", "kinds", "rows")
+
+    def __init__(self, kinds: list[Any], columns: list[list[Any]], rows: list[int]) -> None:
+        """``kinds``: name, datatype and shape of one row of each column."""
+        self.kinds = kinds
+        self.columns = columns
+        self.rows = rows
+
+    def describe(self, parcel: Any) -> dict[str, Any]:
+        """What a header says of them; their tensors go on board of ``parcel``."""
+        rows = self.rows
+        total = sum(rows)
+        described = [
+            parcel.add(name, datatype, column, (total, *tail))
+            for column, (name, datatype, tail) in zip(self.columns, self.kinds)
+        ]
+        return {"columns": described, "rows": rows if rows.count(rows[0]) < len(rows) else rows[0]}
+
+
+def joined(responses: Sequence[InferenceResponse], wanted: Any) -> Together | None:
+    """``responses`` laid one behind the other, only the outputs ``wanted`` (None: all); None if they cannot be.
+
+    They can with no errors, no parameters, the same tensors in all, alike but for the first dimension,
+    which is the same for all tensors of one response.
     """
     first = responses[0]
-    if not all(type(r) is InferenceResponse and r._error is None and not r._parameters for r in responses):
-        return None
+    for response in responses:
+        if type(response) is not InferenceResponse or response._error is not None or response._parameters:
+            return None
     kinds = [(tensor._name, tensor._datatype, tensor._array.shape[1:]) for tensor in first._tensors]
     if not kinds or not all(tensor._array.shape for tensor in first._tensors):
         return None
@@ -99,13 +121,10 @@ def joined(responses: Sequence[InferenceResponse], wanted: Any, parcel: Parcel) 
         if count is None:
             return None
         rows.append(count)
-    total = sum(rows)
-    described = [
-        parcel.add(name, datatype, column, (total, *tail))
-        for column, (name, datatype, tail) in zip(columns, kinds)
-        if wanted is None or name in wanted
-    ]
-    return {"columns": described, "rows": rows if rows.count(rows[0]) < len(rows) else rows[0]}
+    if wanted is not None:
+        columns = [column for column, kind in zip(columns, kinds) if kind[0] in wanted]
+        kinds = [kind for kind in kinds if kind[0] in wanted]
+    return Together(kinds, columns, rows)
 
 
 def _laid(tensors: Sequence[Tensor], kinds: Sequence[Any], columns: list[list[Any]]) -> int | None:

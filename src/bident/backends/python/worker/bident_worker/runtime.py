@@ -1,8 +1,15 @@
-"""The model that this process runs, for code that models call without naming it."""
+"""Which model the running code is of, for functions that models call without naming it.
+
+A worker process runs one model. A server that runs models on threads of its own has several of them in
+one process: then it is the context that tells (the model's thread, its coroutines), or, in threads that
+the model has started itself, the code that calls.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from .errors import TritonModelException
 
@@ -22,17 +29,63 @@ class Runtime:
         """Whether the model may call others: it has been initialised and is not being taken down."""
 
 
-_current: Runtime | None = None
+_of_process: Runtime | None = None
+_of_context: ContextVar[Runtime | None] = ContextVar("bident_model", default=None)
+_of_package: dict[str, Runtime] = {}
+_of_globals: dict[int, Runtime] = {}
 
 
 def install(runtime: Runtime) -> None:
     """Make ``runtime`` the process's."""
-    global _current
-    _current = runtime
+    global _of_process
+    _of_process = runtime
+
+
+def enter(runtime: Runtime, package: str) -> None:
+    """Make ``runtime`` that of the calling thread, and of whatever is called from the modules in ``package``."""
+    _of_context.set(runtime)
+    _of_package[package] = runtime
+
+
+def adopt(runtime: Runtime, scope: dict[str, Any]) -> None:
+    """Make ``runtime`` that of whatever is called from the module whose globals are ``scope``."""
+    _of_globals[id(scope)] = runtime
+
+
+def leave(runtime: Runtime) -> None:
+    """Forget ``runtime``, but for the threads that have entered it."""
+    for owners in (_of_package, _of_globals):
+        for key in [key for key, owner in list(owners.items()) if owner is runtime]:
+            del owners[key]  # type: ignore[attr-defined]
+
+
+def find() -> Runtime | None:
+    """The runtime of the calling code; None where that cannot be told."""
+    if _of_process is not None:
+        return _of_process
+    return _of_context.get() or _of_callers()
 
 
 def current() -> Runtime:
-    """The process's runtime. Raises TritonModelException where there is no server."""
-    if _current is None:
-        raise TritonModelException("there is no server: this process was not started by one")
-    return _current
+    """The same. Raises TritonModelException where there is none."""
+    runtime = find()
+    if runtime is None:
+        raise TritonModelException(
+            "there is no server, or it cannot be told which of its models asks: call from the model's own code"
+        )
+    return runtime
+
+
+def _of_callers() -> Runtime | None:
+    if not _of_package:
+        return None
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        scope = frame.f_globals
+        name = scope.get("__name__")
+        runtime = _of_package.get(name.partition(".")[0]) if isinstance(name, str) else None
+        runtime = runtime or _of_globals.get(id(scope))
+        if runtime is not None:
+            return runtime
+        frame = frame.f_back
+    return None

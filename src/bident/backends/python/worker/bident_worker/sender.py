@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .arrays import Parcel
 from .errors import ErrorCode, TritonModelException
 from .frames import Kind
 from .response import InferenceResponse, describe
@@ -61,6 +60,11 @@ class Batch:
             return
         said = {"index": index, "final": True, "error": [ErrorCode.INTERNAL.value, text]}
         self.link.send_aside(Kind.RESPONSES, {"batch": self.id, "replies": [said]})
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every request still awaits its last answer."""
+        return not self._closed
 
     def is_open(self, index: int) -> bool:
         """Whether a request still awaits its last answer."""
@@ -129,7 +133,7 @@ class InferenceResponseSender:
             self._closed = True
             raise TritonModelException("Unable to send response. Response sender has been closed.")
         final = flags == FINAL or not batch.decoupled
-        parcel = Parcel()
+        parcel = batch.link.parcel()
         said = {} if response is None else describe(response, batch.wanted_by(index), parcel)
         said["index"] = index
         said["final"] = final

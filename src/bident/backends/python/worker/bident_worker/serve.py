@@ -39,7 +39,7 @@ class Worker:
             link.wait(lambda: jobs)
             frame = jobs.popleft()
             kind = frame.kind
-            if kind == Kind.BATCH and self._execution is not None:
+            if kind in (Kind.BATCH, Kind.PLAIN) and self._execution is not None:
                 self._execution.run(frame)
                 del frame
                 link.tell_freed()

@@ -1,0 +1,187 @@
+"""The generate routes: flat JSON in, and out either one answer or a stream of events.
+
+Triton's *generate* extension (``http_server.cc``, GenerateRequestClass). Both serve every model;
+``/generate`` is for those that give one response, decoupled or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple
+
+from bident.doors.http.aside import aside
+from bident.doors.http.exchange import Exchange, error_body
+from bident.doors.http.generate_request import parse
+from bident.doors.http.generate_response import encode
+from bident.doors.http.routes import Routes
+from bident.doors.http.status import STATUS
+from bident.doors.http.v2_request import JSON_ANSWER
+from bident.doors.http.v2_response import takes_long
+from bident.engine.engine import Engine
+from bident.engine.servable import Servable
+from bident.errors import ServeError, invalid_arg
+from bident.wire.infer import InferRequest, InferResponse, Outcome
+
+logger = logging.getLogger("bident.http")
+
+_READ_HERE = 1 << 20
+"""Up to this many bytes of JSON are read by the event loop itself."""
+_EVENTS = b"text/event-stream; charset=utf-8"
+_NOT_ONE = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates various "
+    "number of responses"
+)
+_ANSWERED = Outcome.ANSWERED
+_FAILED = Outcome.FAILED
+
+Reply = Callable[[InferResponse], Outcome]
+Answer = Callable[[Exchange, bool], Reply]
+"""Makes what answers an exchange, for a model that is decoupled or not."""
+
+
+class Generate:
+    """Serves the generate extension of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def routes_into(self, routes: Routes) -> None:
+        """Add the routes to ``routes``."""
+        for model, version in (("/v2/models/{}", ("",)), ("/v2/models/{}/versions/{#}", ())):
+            routes.add("POST", f"{model}/generate", self.generate, defaults=version)
+            routes.add("POST", f"{model}/generate_stream", self.generate_stream, defaults=version)
+
+    def generate(self, exchange: Exchange) -> Awaitable[None] | None:
+        """Answer with the model's one response."""
+        return self._ask(exchange, _OneAnswer)
+
+    def generate_stream(self, exchange: Exchange) -> Awaitable[None] | None:
+        """Answer with an event for each of the model's responses, as they come."""
+        return self._ask(exchange, _Events)
+
+    def _ask(self, exchange: Exchange, answer: Answer) -> Awaitable[None] | None:
+        name, version = exchange.params
+        servable = self._engine.servable(name, version)
+        encoding = exchange.headers.get(b"content-encoding", b"").strip().lower()
+        if encoding not in (b"", b"identity"):
+            raise invalid_arg("Unsupported content-encoding, only 'identity' is supported.")
+        read = partial(parse, (name, version), servable.config, exchange.body, exchange.received_ns)
+        if len(exchange.body) > _READ_HERE:
+            return self._ask_long(exchange, answer, read)
+        self._queue(exchange, servable, read(), answer)
+        return None
+
+    async def _ask_long(self, exchange: Exchange, answer: Answer, read: Callable[[], InferRequest]) -> None:
+        """Have a thread read the body, then go on with the model as it is by then."""
+        request = await aside(read)
+        if not exchange.abandoned:
+            self._queue(exchange, self._engine.servable(*exchange.params), request, answer)
+
+    def _queue(self, exchange: Exchange, servable: Servable, request: InferRequest, answer: Answer) -> None:
+        request.reply = answer(exchange, servable.config.decoupled)
+        servable.infer(request)
+        if exchange.data is None:
+            exchange.on_abandon = partial(self._engine.cancel, request)
+
+
+class _Written(NamedTuple):
+    """A response as it goes to the client, and whether it could be written."""
+
+    status: int
+    body: bytes
+    outcome: Outcome
+
+
+class _OneAnswer:
+    """The answer of ``/generate``: the one response there must be."""
+
+    def __init__(self, exchange: Exchange, decoupled: bool) -> None:
+        self._exchange = exchange
+        self._decoupled = decoupled
+        self._first: _Written | None = None
+
+    def __call__(self, response: InferResponse) -> Outcome:
+        exchange = self._exchange
+        if exchange.abandoned or exchange.data is not None:
+            return _ANSWERED
+        if not _is_only_end(response, self._decoupled):
+            if self._first is not None:
+                return self._refuse(cancel=True)
+            if response.final and takes_long(response, JSON_ANSWER):
+                exchange.on_abandon = None
+                exchange.respond_later(_respond_later(exchange, response))
+                return Outcome.LATER
+            self._first = _write(response)
+        if not response.final:
+            return _ANSWERED
+        if self._first is None:
+            return self._refuse(cancel=False)
+        exchange.on_abandon = None  # also ends the circle exchange -> request -> reply -> exchange
+        exchange.respond(self._first.status, (self._first.body,))
+        return self._first.outcome
+
+    def _refuse(self, *, cancel: bool) -> Outcome:
+        """Say that there is not exactly one response; nobody waits for what a model would still make."""
+        on_abandon, self._exchange.on_abandon = self._exchange.on_abandon, None
+        self._exchange.respond_error(500, _NOT_ONE)
+        if cancel and on_abandon is not None:
+            on_abandon()
+        return _ANSWERED
+
+
+class _Events:
+    """The answer of ``/generate_stream``: the first response decides its status, each is an event in it."""
+
+    def __init__(self, exchange: Exchange, decoupled: bool) -> None:
+        self._exchange = exchange
+        self._decoupled = decoupled
+        self._outcome = _ANSWERED
+
+    def __call__(self, response: InferResponse) -> Outcome:
+        exchange = self._exchange
+        if exchange.abandoned or exchange.data is not None:
+            return _ANSWERED
+        written = None if _is_only_end(response, self._decoupled) else _write(response)
+        stream = exchange.stream or exchange.begin_stream(200 if written is None else written.status, _EVENTS)
+        if written is not None:
+            stream.write(b"data: %b\n\n" % written.body)
+            if written.outcome is _FAILED:
+                self._outcome = _FAILED
+        if response.final:
+            exchange.on_abandon = None
+            stream.end()
+        return self._outcome
+
+
+def _is_only_end(response: InferResponse, decoupled: bool) -> bool:
+    """Whether a decoupled model says no more than that it has finished."""
+    return (
+        decoupled and response.final and not response.columns and response.error is None and response.parameters is None
+    )
+
+
+def _write(response: InferResponse) -> _Written:
+    error = response.error
+    if error is not None:
+        return _Written(STATUS[error.code], error_body(error.message), _ANSWERED)
+    try:
+        return _Written(200, encode(response), _ANSWERED)
+    except ServeError as unfit:
+        return _Written(STATUS[unfit.code], error_body(unfit.message), _FAILED)
+    except Exception:
+        logger.exception("an answer of model '%s' could not be written", response.model_name)
+        text = f"the answer of model '{response.model_name}' could not be written; see the log"
+        return _Written(500, error_body(text), _FAILED)
+
+
+async def _respond_later(exchange: Exchange, response: InferResponse) -> None:
+    """Have a thread write the one response, and say what became of it."""
+    answered = False
+    try:
+        exchange.respond(200, (await aside(partial(encode, response)),))
+        answered = True
+    finally:
+        if response.settled is not None:
+            response.settled(answered)

@@ -1,0 +1,34 @@
+"""An InferResponse to a generate answer: flat JSON (Triton's *generate* extension)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from bident.doors.http.v2_response import flat
+from bident.wire.infer import InferOutput, InferResponse
+
+_FORM = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS
+
+
+def encode(response: InferResponse) -> bytes:
+    """An object with each output, each parameter of the response, and where they come from; keys are sorted.
+
+    An output of one element is that value, any other a flat array. Where two have the same name the
+    model's name, version and the id come first, then parameters. Raises INVALID_ARG when an output
+    is text that is not UTF-8.
+    """
+    members: dict[str, Any] = {output.name: _value(output) for output in response.outputs}
+    if response.parameters:
+        members.update(response.parameters)
+    members["model_name"] = response.model_name
+    members["model_version"] = response.model_version
+    if response.id:
+        members["id"] = response.id
+    return orjson.dumps(members, option=_FORM)
+
+
+def _value(output: InferOutput) -> Any:
+    elements = flat(output.name, output.datatype, output.array)
+    return elements[0] if len(elements) == 1 else elements

@@ -1,0 +1,127 @@
+"""Reads the pictures that clients send, JPEG or PNG, as upright RGB pixels of the size that a network wants.
+
+This file lies beside the ``model.py`` that imports it. It needs numpy and Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+_FORMATS = ("JPEG", "PNG")
+"""Only these decoders ever see a client's bytes: some of Pillow's others run programs or reserve gigabytes."""
+
+_DAMAGE = (OSError, SyntaxError, ValueError, IndexError, TypeError, OverflowError, EOFError, struct.error, zlib.error)
+"""What Pillow raises on files that are cut short or mangled."""
+
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF: how the camera was held, and how the stored pixels become upright."""
+_FIRST_LYING = 5
+"""From this orientation on, width and height change places."""
+
+
+_SPARE = 2
+"""How much larger than needed a JPEG is still decoded: enough that the scaling after that decides how it looks."""
+
+
+class PictureError(ValueError):
+    """What is wrong with a picture, in words for whoever sent it."""
+
+
+class Picture:
+    """A picture of which only the header has been read. ``width`` and ``height`` are those of the upright picture."""
+
+    def __init__(self, data: bytes, max_pixels: int) -> None:
+        """Read the header. Raises PictureError if it is no picture, or has more pixels than ``max_pixels``."""
+        image = _open(data)
+        # Checked before anything is decoded: a small file can claim to hold billions of pixels.
+        if image.width * image.height > max_pixels:
+            raise PictureError(
+                f"it has {image.width} x {image.height} pixels, and at most {max_pixels} are taken: scale it down"
+            )
+        self._data = data
+        self._orientation = _orientation(image)
+        self.width, self.height = self._turned(*image.size)
+
+    def middle(self, width: float, height: float, size: tuple[int, int], resample: Image.Resampling) -> np.ndarray:
+        """The middle ``width`` x ``height`` pixels, scaled to ``size`` (width, height): UINT8 [height, width, 3].
+
+        Raises PictureError if the pixels cannot be decoded.
+        """
+        part, target = self._turned(width, height), self._turned(*size)
+        image = _open(self._data)
+        stored = image.size
+        # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. Pillow does not
+        # go below the size asked for.
+        needed = [math.ceil(_SPARE * stored[axis] * target[axis] / part[axis]) for axis in (0, 1)]
+        drafted = image.draft(None, (needed[0], needed[1]))
+        extent = drafted[1][2:] if drafted else stored
+        try:
+            image.load()
+            rgb = _rgb(image)
+        except _DAMAGE as error:
+            raise PictureError(f"it is damaged: {error}") from None
+        box = _middle(extent, [extent[axis] * part[axis] / stored[axis] for axis in (0, 1)])
+        if rgb.size != target or box != (0, 0, *target):
+            rgb = rgb.resize(target, resample, box=box)
+        turn = _TURNS.get(self._orientation)
+        return np.asarray(rgb if turn is None else rgb.transpose(turn))
+
+    def _turned(self, width: float, height: float) -> tuple:
+        """``width`` and ``height`` of the upright picture as they are stored, or the other way round."""
+        return (height, width) if self._orientation >= _FIRST_LYING else (width, height)
+
+
+def _open(data: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data), formats=_FORMATS)
+    except UnidentifiedImageError:
+        raise PictureError(_stranger(data)) from None
+    except (*_DAMAGE, Image.DecompressionBombError) as error:
+        raise PictureError(str(error)) from None
+
+
+def _stranger(data: bytes) -> str:
+    if data[:4] in (b"/9j/", b"iVBO"):
+        return "it is base64 text: send the file's bytes themselves"
+    return f"it is neither JPEG nor PNG, or cut short: {len(data)} bytes that begin with {bytes(data[:8])!r}"
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        number = image.getexif().get(_ORIENTATION, 1)
+    except _DAMAGE:
+        # The pixels may be whole although what is written about them is not.
+        return 1
+    return number if number in _TURNS else 1
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """The picture in 8-bit RGB; what is transparent shows white, as in a viewer."""
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    if image.mode.startswith("I"):
+        # 16 bits of grey. Pillow's own conversion would cut off at 255 instead of scaling.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _middle(extent: tuple, part: list) -> tuple:
+    """The box (left, top, right, bottom) of the size ``part`` in the middle of ``extent``."""
+    left, top = ((extent[axis] - part[axis]) / 2 for axis in (0, 1))
+    return (max(left, 0), max(top, 0), min(left + part[0], extent[0]), min(top + part[1], extent[1]))

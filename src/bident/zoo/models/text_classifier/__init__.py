@@ -1,0 +1,1 @@
+"""Source of a sample model: `bident zoo build` copies it into the model's folder."""
