@@ -28,6 +28,11 @@ class Plan:
         """Requests over which memory has to stay flat."""
         return 50_000 if self.quick else 1_000_000
 
+    @property
+    def varied_requests(self) -> int:
+        """Requests of all sizes over which the memory of a Python model has to stay flat."""
+        return 3_000 if self.quick else 100_000
+
     def log(self, name: str) -> Path:
         """Where the server called ``name`` writes its log."""
         return self.workspace / f"{name}.log"

@@ -24,14 +24,26 @@ from benchmarks.plan import Plan
 from benchmarks.servers import bident_command
 from benchmarks.table import Row, rich_table
 
-NAMES = ("http", "resnet", "json_decode", "fil", "start", "memory", "scale")
+NAMES = (
+    "http",
+    "resnet",
+    "json_decode",
+    "fil",
+    "start",
+    "memory",
+    "scale",
+    "python",
+    "python_large",
+    "python_memory",
+    "detect",
+)
 """Each is a module ``<name>_bench`` with a ``TITLE`` and ``run(plan) -> list[Row]``."""
 
 WIDTH_OF_A_FILE = 160
 """Columns of the table where there is no terminal to ask."""
 
-NEEDS_WRK = {"http", "memory", "scale"}
-NEEDS_TRITON = {"http"}
+NEEDS_WRK = {"http", "memory", "scale", "python"}
+NEEDS_TRITON = {"http", "python", "python_large"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

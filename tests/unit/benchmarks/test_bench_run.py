@@ -1,5 +1,7 @@
 """What is missing is said before anything is measured."""
 
+import importlib
+
 import pytest
 
 from benchmarks import run, wrk
@@ -25,3 +27,10 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys):
     with pytest.raises(SystemExit):
         run.main(["htpp"])
     assert "no benchmark htpp; there are http, resnet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", run.NAMES)
+def test_every_name_is_a_benchmark(name):
+    benchmark = importlib.import_module(f"benchmarks.{name}_bench")
+    assert benchmark.TITLE
+    assert callable(benchmark.run)

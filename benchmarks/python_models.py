@@ -1,0 +1,33 @@
+"""Repositories with one Python model: an identity that Bident and a real Triton load from the same files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+MODEL = Path(__file__).parent / "repositories" / "identity.py"
+
+_CONFIG = """
+backend: "python"
+max_batch_size: {max_batch_size}
+input  [ {{ name: "INPUT0",  data_type: TYPE_FP32, dims: [ {dims} ] }} ]
+output [ {{ name: "OUTPUT0", data_type: TYPE_FP32, dims: [ {dims} ] }} ]
+instance_group [ {{ count: 1, kind: KIND_CPU }} ]
+"""
+_BATCHING = "dynamic_batching { }\n"
+_THREAD_LANE = 'parameters { key: "LANE" value: { string_value: "thread" } }\n'
+
+
+def identity(repository: Path, name: str, *, dims: int, max_batch_size: int = 0, thread_lane: bool = False) -> Path:
+    """Add an FP32 identity of shape [``dims``] as ``name``, -1 for any length; batched if it may be.
+
+    ``thread_lane`` appends the parameter that makes Bident run it inside the server; Triton ignores it.
+    Returns ``repository``.
+    """
+    config = _CONFIG.lstrip().format(dims=dims, max_batch_size=max_batch_size)
+    config += _BATCHING * (max_batch_size > 0) + _THREAD_LANE * thread_lane
+    model = repository / name / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    shutil.copy2(MODEL, model)
+    (repository / name / "config.pbtxt").write_text(config, encoding="utf-8")
+    return repository
