@@ -44,6 +44,25 @@ class Outcome(Enum):
     LATER = "later"
 
 
+class Spent:
+    """Where the time of a request went that is answered by others: nanoseconds, added up over all of them."""
+
+    __slots__ = ("infer_ns", "input_ns", "output_ns", "queue_ns")
+
+    def __init__(self) -> None:
+        self.queue_ns = 0
+        self.input_ns = 0
+        self.infer_ns = 0
+        self.output_ns = 0
+
+    def add(self, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Add one of them: its wait, and what its batch took for inputs, in the model, and for outputs."""
+        self.queue_ns += queue_ns
+        self.input_ns += input_ns
+        self.infer_ns += infer_ns
+        self.output_ns += output_ns
+
+
 class InferRequest:
     """One question to one model. Made by a door, completed by the engine, answered through ``reply``.
 
@@ -51,7 +70,9 @@ class InferRequest:
     decoupled ones, the last time with ``final`` set. ``outputs`` names what the client wants to
     have (None: everything). ``timeout_us``, ``priority`` and ``sequence_id`` are 0 where the client set
     none. The engine sets ``batch_size`` (rows), ``signature`` (requests may share a batch when it is equal)
-    and the clocks (monotonic nanoseconds); a door sets ``cancelled`` when the client has gone.
+    and the clocks (monotonic nanoseconds); a door sets ``cancelled`` when the client has gone. Who asks
+    on behalf of another request sets ``spent``, to which this one's times are added, and
+    ``may_lack_outputs`` if it can do without some of ``outputs``.
     """
 
     # Defaults live on the class: one is made per request, and most never differ from them.
@@ -67,6 +88,8 @@ class InferRequest:
     queued_ns: int = 0
     deadline_ns: int = 0
     cancelled: bool = False
+    spent: Spent | None = None
+    may_lack_outputs: bool = False
     reply: Callable[[InferResponse], Outcome]
     """Set by the door before the request is handed to the engine."""
 

@@ -284,3 +284,12 @@ def test_other_paths_are_an_empty_page(tmp_path: Path) -> None:
         assert routes.find(b"/metrics", b"POST").status == 405  # type: ignore[union-attr]
 
     serve()
+
+
+@on_loop
+async def test_what_models_measure_themselves_ends_the_page(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    own = ["# HELP words counted\n", "# TYPE words counter\n", "words 3\n"]
+    text = MetricsPage(site.engine, lambda: own, host=False).render()
+    assert text.endswith("".join(own))
+    assert Page(text).samples["words", frozenset()] == 3

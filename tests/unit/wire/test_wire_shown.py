@@ -30,3 +30,11 @@ def test_long_values_are_cut_and_cost_nothing(value: Any) -> None:
 def test_many_words_are_counted() -> None:
     assert listed(["a", "b"]) == "'a', 'b'"
     assert listed(map(str, range(15))).endswith("'11' and 3 more")
+
+
+@pytest.mark.parametrize(("inner", "text"), [([], "[...]"), ({}, "{...}")])
+def test_what_is_nested_too_deep_to_be_written_is_named_by_its_kind(inner: Any, text: str) -> None:
+    value = inner
+    for _ in range(500):
+        value = [value] if isinstance(inner, list) else {"a": value}
+    assert shown(value) == text

@@ -157,9 +157,7 @@ class _Events:
 
 def _is_only_end(response: InferResponse, decoupled: bool) -> bool:
     """Whether a decoupled model says no more than that it has finished."""
-    return (
-        decoupled and response.final and not response.columns and response.error is None and response.parameters is None
-    )
+    return decoupled and response.final and not response.columns and response.error is None and not response.parameters
 
 
 def _write(response: InferResponse) -> _Written:
