@@ -176,6 +176,9 @@ class RequestInstance(ABC):
     def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:  # noqa: B027 - a model need not listen
         """Nobody waits for these requests of a batch any more; they are answered all the same."""
 
+    def poll(self) -> None:  # noqa: B027 - what comes by itself need not be looked for
+        """Take in now what has come from where the model runs; the event loop would find it a little later."""
+
     async def is_ready(self) -> bool:
         """Whether it is available and the model itself says that it is ready."""
         return self.is_available

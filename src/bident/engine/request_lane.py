@@ -6,7 +6,9 @@ it has executed the last one, though requests of that may still be answered (dec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -14,9 +16,12 @@ from bident.backends.base import Arrays, RequestInstance
 from bident.engine.batch import Batch, gather
 from bident.engine.calls import Calls
 from bident.engine.merge import Merge
-from bident.errors import ServeError
+from bident.engine.spin import Spin
+from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
 from bident.wire.infer import Column, InferRequest
+
+logger = logging.getLogger("bident.engine")
 
 
 class Owner(Protocol):
@@ -59,6 +64,7 @@ class RequestLane:
         self._open: dict[_Running, None] = {}
         self.executing: _Running | None = None
         """What the instance is executing now."""
+        self._spin = Spin()
 
     @property
     def is_available(self) -> bool:
@@ -112,6 +118,14 @@ class RequestLane:
             self.ended(running)
             self.owner.batch_answered(batch, len(batch.requests))
             self.owner.lane_freed(self)
+            return
+        if self._spin.is_worth(batch.rows):
+            self._spin.wait(batch.rows, partial(self._look, running))
+
+    def _look(self, running: _Running) -> bool:
+        """Take in what has come from the instance; whether it has executed ``running``."""
+        self._instance.poll()
+        return self.executing is not running
 
     def tell_cancelled(self) -> None:
         """Let the instance know of requests whose clients have gone."""
@@ -145,6 +159,7 @@ class _Running:
         self._batching = batching
         self._waiting = len(batch.requests)
         self._told: set[int] = set()
+        self._logged = ""
 
     def answered(self, outputs: Arrays, rows: Sequence[int]) -> None:
         """All requests at once: their rows stay together until they are written."""
@@ -156,6 +171,8 @@ class _Running:
             batch.columns = lane.merge.scatter(outputs, batch.rows)
         except ServeError as error:
             batch.error = error
+            for request in batch.requests:
+                self._log(request, error)
         lane.ended(self)
         lane.owner.batch_answered(batch, self._waiting)
 
@@ -183,11 +200,23 @@ class _Running:
             answer = error or (lane.merge.scatter(outputs, request.batch_size) if outputs else ())
         except ServeError as wrong:
             answer = wrong
+        if isinstance(answer, ServeError):
+            self._log(request, answer)
         if final:
             self._waiting -= 1
             if not self._waiting:
                 lane.ended(self)
         lane.owner.request_answered(batch, request, answer, parameters, final=final)
+
+    def _log(self, request: InferRequest, error: ServeError) -> None:
+        """What went wrong in the model; other codes are answers that it gives on purpose."""
+        if error.code is not Code.INTERNAL:
+            return
+        which = f"request '{request.id}'" if request.id else "a request without id"
+        # A traceback is long, and all requests of a batch may have the same.
+        message = "the same" if error.message == self._logged else error.message
+        self._logged = error.message
+        logger.error("model '%s', %s: %s", self._lane.name, which, message)
 
     def executed(self, start_ns: int, end_ns: int) -> None:
         """The instance is free for the next batch."""

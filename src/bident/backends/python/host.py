@@ -6,10 +6,8 @@ import json
 import mmap
 import os
 import select
-import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ import orjson
 
 from bident.backends.python import incoming, outgoing, segments
 from bident.backends.python.messages import Arrays, Batch, Died, Event, ModelCall, Reply, Started
+from bident.backends.python.outbox import Outbox
 from bident.backends.python.process import Process
 from bident.backends.python.worker.bident_worker.arrays import DATATYPE, DamagedError, Parcel
 from bident.backends.python.worker.bident_worker.forms import HEADER, Forms, payload_of
@@ -91,7 +90,7 @@ class Worker:
         self._views = Views(access=_READ_ONLY)
         self._blocks = Blocks(self._make_segment, self._retire)
         self._retired: list[int] = []
-        self._outbox: deque[tuple[memoryview, list[int]]] = deque()
+        self._outbox = Outbox(self._channel)
         self._their_segments: dict[int, int] = {}
         self._last_segment = 0
         self._open: dict[int, set[int]] = {}
@@ -109,7 +108,7 @@ class Worker:
     @property
     def wants_write(self) -> bool:
         """Whether there is something that the channel would not take yet."""
-        return bool(self._outbox)
+        return not self._outbox.is_empty
 
     @property
     def busy(self) -> bool:
@@ -141,7 +140,7 @@ class Worker:
             return False
         parts, size = payload
         header = HEADER.pack(number, form, count, rows, 0, 0)
-        self._post(b"".join([prefix(Kind.PLAIN, HEADER.size, size), header, *parts]))
+        self._outbox.post(b"".join([prefix(Kind.PLAIN, HEADER.size, size), header, *parts]))
         self._open[number] = set(range(count))
         return True
 
@@ -198,20 +197,7 @@ class Worker:
 
     def flush(self) -> None:
         """Send what had to wait."""
-        try:
-            while self._outbox:
-                data, descriptors = self._outbox[0]
-                sent = socket.send_fds(self._channel, [data], descriptors) if descriptors else self._channel.send(data)
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                if sent < len(data):
-                    self._outbox[0] = (data[sent:], [])
-                else:
-                    self._outbox.popleft()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self._drop_outbox()  # the worker is gone; receive() finds out how
+        self._outbox.flush()
 
     def abandon(self, why: str) -> list[Event]:
         """Give up what awaits an answer; returns the error replies. What the worker still says of it is not heard."""
@@ -342,7 +328,7 @@ class Worker:
 
     def _give_up(self) -> None:
         self.alive = False
-        self._drop_outbox()
+        self._outbox.drop()
         for descriptor in self._reader.take_descriptors():
             os.close(descriptor)
         self._process.close()
@@ -381,11 +367,7 @@ class Worker:
             header["retired"] = self._retired
             self._retired = []
         data = _encoded(header)
-        self._post(b"".join([prefix(kind, len(data), size, len(descriptors)), data, *parts]), descriptors)
-
-    def _post(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        self._outbox.append((memoryview(message), list(descriptors)))
-        self.flush()
+        self._outbox.post(b"".join([prefix(kind, len(data), size, len(descriptors)), data, *parts]), descriptors)
 
     def _take_block(self, size: int) -> tuple[list[int], Any]:
         try:
@@ -402,12 +384,6 @@ class Worker:
 
     def _retire(self, segment: Segment) -> None:
         self._retired.append(segment.id)
-
-    def _drop_outbox(self) -> None:
-        for _, descriptors in self._outbox:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._outbox.clear()
 
 
 def _encoded(header: dict[str, Any]) -> bytes:

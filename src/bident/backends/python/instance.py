@@ -1,13 +1,15 @@
-"""A Python model as the engine sees it: batches to the worker, what comes back to whom it belongs."""
+"""A Python model as the engine sees it: batches to where it runs, what comes back to whom it belongs."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
+from typing import Protocol
 
 from bident.backends.base import Answers, Arrays, RequestInstance, Server
 from bident.backends.python import messages
-from bident.backends.python.calls import ModelCalls
+from bident.backends.python.calls import ModelCalls, ModelHost
 from bident.backends.python.host import WorkerSpec
 from bident.backends.python.messages import BatchDone, Died, Event, Reply
 from bident.backends.python.metrics import CustomMetrics
@@ -19,7 +21,7 @@ _SEQUENCE_START, _SEQUENCE_END = 1, 2
 
 
 class _Sent:
-    """A batch that the worker has: who is told, how many requests await their last answer, whether it is executing."""
+    """A batch that the host has: who is told, how many requests await their last answer, whether it is executing."""
 
     __slots__ = ("answers", "executing", "number", "waiting")
 
@@ -30,50 +32,78 @@ class _Sent:
         self.executing = True
 
 
-class PythonInstance(RequestInstance):
-    """One supervised worker process."""
+class Host(ModelHost, Protocol):
+    """Where a model runs: a supervised process, or a thread. Lives on the event loop."""
 
-    def __init__(self, spec: WorkerSpec, metrics: CustomMetrics, patience: Patience, *, batching: bool) -> None:
-        """``batching``: whether the inputs of a batch come joined, as those of a batching model do."""
-        self._supervisor = Supervisor(spec, self._take, self._enter, metrics, patience)
-        self._batching = batching
+    spec: WorkerSpec
+    state: State
+    since: float
+    """When ``state`` was entered, as a Unix time."""
+    reason: str
+    """Why it is not ready."""
+
+    async def start(self) -> None:
+        """Have the model initialised, however long that takes. Raises ServeError."""
+
+    def poll(self) -> None:
+        """Take in now what has come from the model."""
+
+    def cancel(self, batch: int, indexes: Sequence[int]) -> None:
+        """Have ``is_cancelled`` of these requests of a batch say so."""
+
+    async def is_ready(self) -> bool:
+        """Whether the model is there and its ``is_ready`` says so too."""
+
+    async def close(self) -> None:
+        """Have the model finalised, and end it."""
+
+
+class HostedInstance(RequestInstance):
+    """A model that runs somewhere: what is said of its batches goes to whom they belong."""
+
+    _host: Host
+
+    def __init__(self) -> None:
         self._sent: dict[int, _Sent] = {}
         self._last_batch = 0
         self._calls: ModelCalls
         self._changed: Callable[[], None]
 
     async def start(self, server: Server, changed: Callable[[], None]) -> None:
-        """Start the worker and have the model initialised, however long that takes. Raises ServeError."""
-        self._calls = ModelCalls(server, self._supervisor)
+        """Have the model initialised, however long that takes. Raises ServeError."""
+        self._calls = ModelCalls(server, self._host)
         self._changed = changed
-        await self._supervisor.start()
+        await self._host.start()
 
     def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
-        """Send a batch to the worker in one message."""
+        """Hand a batch over."""
         self._last_batch = number = self._last_batch + 1
-        if not self._batching:
-            self._supervisor.send(messages.Batch(number, [_told(request, inputs) for request in requests]))
-        elif not _are_plain(requests) or not self._supervisor.send_plain(
-            number, len(requests), requests[0].batch_size, inputs
-        ):
-            self._supervisor.send(messages.Batch(number, [_told(request) for request in requests], inputs))
+        self._send(number, requests, inputs)
         self._sent[number] = _Sent(number, answers, len(requests))
+
+    @abstractmethod
+    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+        """Have the host execute batch ``number``. Raises ServeError if it cannot take it."""
+
+    def poll(self) -> None:
+        """Take in what the host has to say."""
+        self._host.poll()
 
     def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:
         """Have ``is_cancelled`` of these requests say so."""
         for sent in self._sent.values():
             if sent.answers is answers:
-                self._supervisor.cancel(sent.number, indexes)
+                self._host.cancel(sent.number, indexes)
 
     async def is_ready(self) -> bool:
-        """Whether the worker is there and its model's ``is_ready`` says so too."""
-        return await self._supervisor.is_ready()
+        """Whether the model is there and its ``is_ready`` says so too."""
+        return await self._host.is_ready()
 
     async def close(self) -> None:
-        """Have the model finalised, and end the worker."""
-        await self._supervisor.close()
+        """Have the model finalised, and end it."""
+        await self._host.close()
 
-    # From the worker
+    # From the host
 
     def _take(self, events: list[Event]) -> None:
         # The clocks first: whoever is answered has his figures taken.
@@ -117,12 +147,32 @@ class PythonInstance(RequestInstance):
             del self._sent[sent.number]
 
     def _enter(self, state: State) -> None:
-        supervisor = self._supervisor
+        host = self._host
         self.is_available = state is State.READY
         self.is_lost = state in (State.FAILED, State.CLOSED)
-        since = f"'{supervisor.spec.instance_name}' is {state.value} since {utc(supervisor.since)}"
-        self.reason = f"{since}. {supervisor.reason}".rstrip()
+        since = f"'{host.spec.instance_name}' is {state.value} since {utc(host.since)}"
+        self.reason = f"{since}. {host.reason}".rstrip()
         self._changed()
+
+
+class PythonInstance(HostedInstance):
+    """One supervised worker process."""
+
+    _host: Supervisor
+
+    def __init__(self, spec: WorkerSpec, metrics: CustomMetrics, patience: Patience, *, batching: bool) -> None:
+        """``batching``: whether the inputs of a batch come joined, as those of a batching model do."""
+        super().__init__()
+        self._host = Supervisor(spec, self._take, self._enter, metrics, patience)
+        self._batching = batching
+
+    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+        """Send a batch to the worker in one message."""
+        host = self._host
+        if not self._batching:
+            host.send(messages.Batch(number, [_told(request, inputs) for request in requests]))
+        elif not _are_plain(requests) or not host.send_plain(number, len(requests), requests[0].batch_size, inputs):
+            host.send(messages.Batch(number, [_told(request) for request in requests], inputs))
 
 
 def _are_plain(requests: Sequence[InferRequest]) -> bool:

@@ -41,8 +41,8 @@ class Patience:
     """How long to wait for a worker, and how often to start it anew.
 
     The first restart comes at once, the next after ``backoff_seconds``, doubled each time up to
-    ``backoff_limit_seconds``. A worker that has lived ``proven_seconds`` starts the count anew; after
-    ``restart_limit`` restarts in a row the instance is given up.
+    ``backoff_limit_seconds``. A worker that has executed a batch or lived ``proven_seconds`` starts the
+    count anew; after ``restart_limit`` restarts in a row the instance is given up.
     """
 
     start_seconds: float = 600.0
@@ -125,6 +125,10 @@ class Supervisor:
         if self._worker is not None:
             self._worker.cancel(batch, indexes)
             self._watch_writing()
+
+    def poll(self) -> None:
+        """Take in what the worker has sent, without waiting for the loop to find it."""
+        self._receive()
 
     def answered(self) -> None:
         """To be called after using ``worker`` directly: sees to what could not be sent at once."""
@@ -211,6 +215,8 @@ class Supervisor:
                 died = event
             elif not self._handle(worker, event):
                 events.append(event)
+                if isinstance(event, BatchDone):
+                    self._in_a_row = 0
         if died is not None:
             self._bury(fileno, died)
             events.append(died)

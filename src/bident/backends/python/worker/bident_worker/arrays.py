@@ -54,15 +54,21 @@ def datatype_of(dtype: Any) -> str | None:
 
 def pack_strings(arrays: Sequence[Any]) -> bytes:
     """The bytes that all the strings in ``arrays``, one after another, travel as."""
-    items: list[bytes] = []
-    for array in arrays:
-        for item in array.reshape(-1).tolist():
-            items.append(item if type(item) is bytes else _encoded(item))
+    items = strings(arrays)
     try:
         lengths = np.fromiter(map(len, items), _LENGTH, len(items))
     except OverflowError:
         raise ValueError("a string of 4 GiB or more cannot be carried") from None
     return b"".join([lengths.tobytes(), *items])
+
+
+def strings(arrays: Sequence[Any]) -> list[bytes]:
+    """All the strings in ``arrays``, one after another."""
+    items: list[bytes] = []
+    for array in arrays:
+        for item in array.reshape(-1).tolist():
+            items.append(item if type(item) is bytes else _encoded(item))
+    return items
 
 
 def _encoded(item: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .arrays import unpack
@@ -21,7 +22,8 @@ def requests_of(frame: Frame, link: Link, decoupled: bool) -> tuple[Batch, list[
     if "form" in header:
         inputs = _formed(frame, link, count)
     elif "columns" in header:
-        inputs = _sliced(frame, header["columns"], header["rows"], count)
+        columns = ((d[0], d[1], unpack(d, frame.payload, frame.block)) for d in header["columns"])
+        inputs = sliced(columns, header["rows"], count)
     else:
         inputs = [
             [made(d[0], unpack(d, frame.payload, frame.block), d[1]) for d in described]
@@ -67,11 +69,13 @@ def _parts(column: Any, rows: int, count: int) -> list[Any]:
     return [column] if count == 1 else list(column.reshape((count, rows, *column.shape[1:])))
 
 
-def _sliced(frame: Frame, columns: Any, rows: Any, count: int) -> list[list[Any]]:
+def sliced(columns: Iterable[tuple[str, str, Any]], rows: Any, count: int) -> list[list[Any]]:
+    """The input tensors of ``count`` requests: each has its ``rows`` of the columns (name, datatype, array).
+
+    ``rows`` is a number if all have as many, else a list.
+    """
     tensors: list[list[Any]] = []
-    for description in columns:
-        name, datatype = description[0], description[1]
-        column = unpack(description, frame.payload, frame.block)
+    for name, datatype, column in columns:
         if isinstance(rows, int):
             parts = _parts(column, rows, count)
         else:

@@ -20,38 +20,50 @@ class _SourceAlone(importlib.machinery.SourceFileLoader):
 
 
 def import_model(model_directory: str, version: str, file_name: str) -> Any:
-    """The model's class. Raises whatever importing its file raises."""
+    """The model's class, of a process that has this model alone. Raises whatever importing its file raises."""
+    root = Path(model_directory).resolve()
+
+    def finder(path: str) -> Any:
+        folder = Path(path).resolve()
+        if folder != root and root not in folder.parents:
+            raise ImportError(path)
+        return finder_of_sources(path)
+
+    sys.path_hooks.insert(0, finder)
+    sys.path_importer_cache.clear()
+    sys.path += folders_of(model_directory, version)
+    return import_class(version, model_directory, version, file_name)
+
+
+def import_class(package: str, model_directory: str, version: str, file_name: str) -> Any:
+    """The model's class, from the version's folder as ``package``. Raises whatever importing its file raises."""
     stem = file_name[: -len(".py")]
     if not file_name.endswith(".py"):
         raise ImportError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
     file = Path(model_directory, version, file_name)
     if not file.is_file():
         raise ImportError(f"Python model file not found in '{file}'")
-    version_directory = str(file.parent)
-    _see_folder(model_directory)
-    sys.path += [version_directory, model_directory]
-    # The version's folder as a package, as Triton has it: the model may import its neighbours relatively.
-    package = types.ModuleType(version)
-    package.__path__ = [version_directory]
-    sys.modules[version] = package
+    # A package, as Triton has it: the model may import its neighbours relatively.
+    module = types.ModuleType(package)
+    module.__path__ = [str(file.parent)]
+    sys.modules[package] = module
     importlib.invalidate_caches()
-    module = importlib.import_module(f"{version}.{stem}")
+    module = importlib.import_module(f"{package}.{stem}")
     model = getattr(module, MODEL_CLASS, None)
     if model is None:
         raise AttributeError(f"module '{version}.{stem}' has no attribute '{MODEL_CLASS}'")
     return model
 
 
-def _see_folder(model_directory: str) -> None:
-    root = Path(model_directory).resolve()
-    modules = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
-    sources = (_SourceAlone, importlib.machinery.SOURCE_SUFFIXES)
+def folders_of(model_directory: str, version: str) -> list[str]:
+    """Where the model's own modules are looked for, after all others."""
+    return [str(Path(model_directory, version)), model_directory]
 
-    def finder(path: str) -> Any:
-        folder = Path(path).resolve()
-        if folder != root and root not in folder.parents:
-            raise ImportError(path)
-        return importlib.machinery.FileFinder(path, modules, sources)
 
-    sys.path_hooks.insert(0, finder)
-    sys.path_importer_cache.clear()
+def finder_of_sources(path: str) -> Any:
+    """Finds modules in the folder ``path``, and leaves no trace there."""
+    return importlib.machinery.FileFinder(
+        path,
+        (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+        (_SourceAlone, importlib.machinery.SOURCE_SUFFIXES),
+    )

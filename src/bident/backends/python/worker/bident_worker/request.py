@@ -135,8 +135,11 @@ class InferenceRequest:
         return json.dumps(self._parameters or {}, ensure_ascii=False, separators=(",", ":"))
 
     def requested_output_names(self) -> set[str]:
-        """The outputs that are wanted."""
-        return set(self._outputs)
+        """The outputs that are wanted: every declared one, where the client names none."""
+        if self._outputs or self._batch is None:
+            return set(self._outputs)
+        served = runtime.find()
+        return set(served.outputs) if served is not None else set()
 
     def trace(self) -> InferenceTrace:
         """The trace that the request belongs to."""

@@ -25,6 +25,8 @@ class Runtime:
         self.instance_name = instance_name
         self.model_directory = model_directory
         self.decoupled = False
+        self.outputs: list[str] = []
+        """The names of the outputs that the model declares."""
         self.executing = False
         """Whether the model may call others: it has been initialised and is not being taken down."""
 
@@ -54,9 +56,10 @@ def adopt(runtime: Runtime, scope: dict[str, Any]) -> None:
 
 def leave(runtime: Runtime) -> None:
     """Forget ``runtime``, but for the threads that have entered it."""
+    owners: Any
     for owners in (_of_package, _of_globals):
         for key in [key for key, owner in list(owners.items()) if owner is runtime]:
-            del owners[key]  # type: ignore[attr-defined]
+            del owners[key]
 
 
 def find() -> Runtime | None:
