@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 REPOSITORY := model_repository
 TRITON := .venvs/triton
+HF := .venvs/hf
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test bench lock triton
+.PHONY: help venv dev up down check test bench lock triton hf
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,11 +43,17 @@ lock: dev ## Resolve the dependencies anew into requirements/*.lock
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKING) --upgrade --output-file requirements/dev.lock
 	$(BIN)/uv pip compile pyproject.toml --extra zoo --constraint requirements/dev.lock $(LOCKING) \
 		--output-file requirements/zoo.lock
+	$(BIN)/uv pip compile requirements/hf.in $(LOCKING) --upgrade | grep -Ev '$(CUDA)' > requirements/hf.lock
 
 LOCKING := --universal --python-version 3.10 --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command 'make lock' --no-annotate --quiet
 
+# Only torch's CUDA build needs these, and pins them itself; a CPU build must not bring them along.
+CUDA := ^(nvidia-|cuda-|triton=)
+
 triton: $(TRITON)/triton.stamp ## Make .venvs/triton: a real Triton, the judge of fidelity and a peer in benchmarks
+
+hf: $(HF)/hf.stamp ## Make .venvs/hf: torch and transformers, which the tests serve a Hugging Face model with
 
 # Stamps: what was installed is as old as the stamp, what should be installed as old as the lock file.
 
@@ -62,4 +69,10 @@ $(VENV)/%.stamp: requirements/%.lock pyproject.toml | $(VENV)/bin/python
 
 $(TRITON)/triton.stamp: benchmarks/peers/make_triton.py
 	$(PYTHON) -m benchmarks.peers.make_triton
+	@touch $@
+
+# Where pip's own settings know a CPU build of torch, it is the higher version and is taken.
+$(HF)/hf.stamp: requirements/hf.lock
+	$(PYTHON) -m venv $(HF)
+	$(HF)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
 	@touch $@
