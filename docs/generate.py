@@ -45,7 +45,8 @@ def metrics_page() -> str:
     lines = [
         "# Metrics\n",
         "Prometheus text format 0.0.4 on `http://HOST:8002/metrics`, with Triton's names. A model's families carry the "
-        "labels `model` and `version`; durations are sums in microseconds.\n",
+        "labels `model` and `version`; durations are sums in microseconds. "
+        "What Python models measure themselves (`pb_utils.MetricFamily`) stands at the end of the page.\n",
         "| name | kind | what it is |",
         "|---|---|---|",
     ]

@@ -35,7 +35,10 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/differences.md", "CHANGELOG.md", "docs/benchmarks.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/differences.md", "CHANGELOG.md", "docs/benchmarks.md", "docs/how-to/python-models.md"],
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):

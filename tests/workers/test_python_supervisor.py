@@ -171,6 +171,17 @@ async def test_restarts_wait_longer_each_time(make, tmp_path):
 
 
 @in_loop
+async def test_a_batch_proves_a_worker(make, tmp_path):
+    instance = make(spec_of(MODELS / "script"), replace(QUICK, restart_limit=1))
+    await instance.supervisor.start()
+    for number in range(1, 4):
+        assert (await instance.script("answer = 1")).error is None
+        await instance.script("os._exit(1)")
+        await instance.until(lambda: instance.supervisor.state is State.READY)
+        assert instance.supervisor.restarts == number
+
+
+@in_loop
 async def test_time_proves_a_worker(make, tmp_path):
     instance = make(spec_of(MODELS / "script"), replace(QUICK, proven_seconds=0.0))
     await instance.supervisor.start()

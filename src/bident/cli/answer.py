@@ -1,4 +1,4 @@
-"""Shows an answer to a person: classes by rank, small tensors in full, large ones in outline."""
+"""Shows an answer to a person: classes by rank, objects in a table, small tensors in full, large ones in outline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.cli import screen
+from bident.cli import screen, side_by_side
 from bident.cli.card import ModelCard
 from bident.client.infer import Answer
 
@@ -18,6 +18,9 @@ _MOST_ROWS = 20
 
 def show_answer(model: ModelCard, answer: Answer, top: int) -> None:
     """Print every output of ``answer``; ``top``: how many classes or largest values."""
+    if columns := side_by_side.aligned(model, answer.tensors):
+        side_by_side.show(columns, top)
+        return
     batched = model.max_batch_size > 0
     for name, tensor in answer.tensors.items():
         card = model.outputs.get(name)

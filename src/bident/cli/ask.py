@@ -6,8 +6,8 @@ from typing import Any
 
 from bident.cli.card import ModelCard
 from bident.cli.question import Question
-from bident.client import Client, model_path
-from bident.client.infer import Answer, as_json, infer, infer_body
+from bident.client import Client
+from bident.client.infer import Answer, as_json, infer, infer_body, is_text
 
 
 def ask(client: Client, model: ModelCard, question: Question, *, version: str = "", top: int = 0) -> Answer:
@@ -18,14 +18,30 @@ def ask(client: Client, model: ModelCard, question: Question, *, version: str = 
     """
     outputs = [_wanted(name, top if card.labelled else 0) for name, card in model.outputs.items()]
     if question.body is not None:
-        return infer_body(client, model.name, {"outputs": outputs, **question.body}, version=version)
-    return infer(client, model.name, question.tensors, version=version, outputs=outputs)
+        body = _with_parameters({"outputs": outputs, **question.body}, question)
+        return infer_body(client, model.name, body, version=version)
+    return infer(client, model.name, question.tensors, version=version, outputs=outputs, parameters=question.parameters)
 
 
-def ask_json(client: Client, model: ModelCard, question: Question, *, version: str = "") -> Any:
-    """Send ``question`` as JSON, and return the JSON answer as the server wrote it."""
+def ask_json(client: Client, model: ModelCard, question: Question, *, version: str = "") -> Answer:
+    """Send ``question`` as JSON (files as binary data); the answer's ``body`` is the server's JSON as it wrote it."""
+    if question.body is None and not all(map(is_text, question.tensors.values())):
+        return infer(
+            client,
+            model.name,
+            question.tensors,
+            version=version,
+            parameters=question.parameters,
+            binary_outputs=False,
+        )
     body = as_json(question.tensors) if question.body is None else question.body
-    return client.call("POST", model_path(model.name, version) + "/infer", body)
+    return infer_body(client, model.name, _with_parameters(body, question), version=version)
+
+
+def _with_parameters(body: dict[str, Any], question: Question) -> dict[str, Any]:
+    if not question.parameters:
+        return body
+    return {**body, "parameters": {**body.get("parameters", {}), **question.parameters}}
 
 
 def _wanted(name: str, classes: int) -> dict[str, Any]:

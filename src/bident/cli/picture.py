@@ -61,7 +61,7 @@ class _Frame:
 
 def read(path: Path, model: ModelCard, options: PictureOptions) -> tuple[NDArray[Any], TensorCard, str]:
     """The picture in ``path`` as ``model``'s image input, that input, and what was done to it."""
-    image = _open(path)
+    image = open_upright(path)
     card = _image_input(model)
     plan = _plan(model, card, options)
     frame = _frame(card, plan.size)
@@ -163,7 +163,8 @@ def _paired(first: tuple[float, ...], second: tuple[float, ...]) -> list[tuple[f
     return list(zip(first * (length // len(first)), second * (length // len(second)), strict=True))
 
 
-def _open(path: Path) -> Image:
+def open_upright(path: Path) -> Image:
+    """The picture in ``path`` as its viewer would see it. Raises INVALID_ARG if it is none."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:

@@ -1,11 +1,11 @@
-"""Reads the INPUT of ``bident run``: picture, JSON, CSV, npz or npy, into the tensors a model takes."""
+"""Reads the INPUT of ``bident run``: picture, text, JSON, CSV, npz or npy, into the tensors a model takes."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,25 @@ from bident.cli.picture import PictureOptions
 from bident.errors import ServeError, invalid_arg
 
 _KINDS = "a picture, .json, .csv, .tsv, .npz, .npy, JSON itself, or - for JSON on standard input"
+_DATA_SUFFIXES = (".json", ".csv", ".tsv", ".npz", ".npy")
+_FILE_SUFFIXES = (*_DATA_SUFFIXES, ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".txt")
 
 
 @dataclass(frozen=True)
 class Question:
     """What to ask: tensors by input name or, given as a whole request, ``body``.
 
-    ``remarks`` say what was guessed on the way.
+    ``remarks`` say what was guessed on the way, ``parameters`` are request parameters.
     """
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     body: dict[str, Any] | None = None
     remarks: tuple[str, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def with_parameters(self, pairs: list[str]) -> Question:
+        """The question with request parameters ``NAME=VALUE``: numbers, true and false as such, else text."""
+        return replace(self, parameters=dict(map(_parameter, pairs)))
 
 
 def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
@@ -42,8 +49,12 @@ def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
         return from_json(sys.stdin.read(), model, "standard input")
     if source.lstrip()[:1] in ("[", "{"):
         return from_json(source, model, "INPUT")
-    path = Path(source)
-    if not path.is_file():
+    path, only = Path(source), _only_input(model)
+    takes_bytes = only is not None and only.datatype == "BYTES"
+    is_there = _is_there(path)
+    if not is_there or not path.is_file():
+        if only and takes_bytes and not is_there and not _looks_like_a_file(source):
+            return Question({only.name: fit(only, [source])}, remarks=_doubt(source))
         raise invalid_arg(f"there is no file {source}; INPUT is {_KINDS}")
     suffix = path.suffix.lower()
     if suffix == ".json":
@@ -52,6 +63,9 @@ def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
         return from_csv(_text(path), model, source)
     if suffix in (".npz", ".npy"):
         return from_numpy(path, model)
+    if only and takes_bytes:
+        data = path.read_bytes()
+        return Question({only.name: fit(only, [data])}, remarks=(f"{source}: sent as it is, {len(data)} bytes",))
     array, card, remark = picture.read(path, model, options)
     return Question(_complete({card.name: array}, model), remarks=(remark,))
 
@@ -111,6 +125,40 @@ def from_numpy(path: Path, model: ModelCard) -> Question:
             f"{path} holds one array without a name; {model.signature()}: save them by name with np.savez"
         )
     return Question(_by_name(arrays, model))
+
+
+def _parameter(pair: str) -> tuple[str, bool | int | float | str]:
+    name, equals, value = pair.partition("=")
+    if not name or not equals:
+        raise invalid_arg(f"--param takes NAME=VALUE; got {pair}")
+    try:
+        said = json.loads(value)
+    except ValueError:
+        said = value
+    return name, said if isinstance(said, (bool, int, float)) else value
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # A text can be longer than any path.
+        return False
+
+
+def _looks_like_a_file(source: str) -> bool:
+    """Whether ``source`` names a file that is not there, rather than being a text to send."""
+    if Path(source).suffix.lower() in _FILE_SUFFIXES:
+        return True
+    return not _is_sentence(source) and any(mark in source for mark in ("/", "\\"))
+
+
+def _is_sentence(source: str) -> bool:
+    return len(source.split()) > 1
+
+
+def _doubt(source: str) -> tuple[str, ...]:
+    return () if _is_sentence(source) else (f"there is no file {source}: sent as text",)
 
 
 def _is_request(value: dict[str, Any]) -> bool:

@@ -1,8 +1,9 @@
-"""``bident run MODEL INPUT``: ask a model with what is in a file."""
+"""``bident run MODEL INPUT``: ask a model with what is in a file, or with a text."""
 
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from bident.errors import Code, ServeError
 
 if TYPE_CHECKING:
     from bident.cli.card import ModelCard
+    from bident.cli.drawing import Drawing
     from bident.client import Client
 
 _PICTURES = "Pictures"
@@ -25,7 +27,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Argument(
             metavar="INPUT",
             help="A picture, .json (a v2 request, values by input name, or a bare list), .csv (rows are the batch), "
-            ".npz, .npy, JSON itself, or - for JSON on standard input.",
+            ".npz, .npy, JSON itself, - for JSON on standard input; for a model that takes bytes any file or a text.",
             show_default=False,
         ),
     ],
@@ -44,19 +46,32 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     crop: Annotated[
         str | None, typer.Option(help="center, stretch or pad.", metavar="HOW", rich_help_panel=_PICTURES)
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the boxes that the model answers into a copy of the picture.", rich_help_panel=_PICTURES
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", "-p", help="A request parameter.", metavar="NAME=VALUE")
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model with a picture, JSON, CSV or numpy file, and show the answer."""
+    """Ask a model with a picture, text, JSON, CSV or numpy file, and show the answer."""
     from bident.cli import question
     from bident.cli.ask import ask, ask_json
     from bident.cli.picture import PictureOptions
 
     client = connect(url)
     card = _describe(client, model, version)
-    asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop))
+    asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop)).with_parameters(param or [])
+    drawing = _drawing(source, save)
     if as_json:
-        screen.show_json(ask_json(client, card, asked, version=version))
+        answer = ask_json(client, card, asked, version=version)
+        if drawing:
+            drawing.save(card, answer.tensors)
+        screen.show_json(answer.body)
         return
     from bident.cli.answer import show_answer
 
@@ -66,7 +81,17 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if card.synthetic:
         screen.note(f"synthetic weights: this answer means nothing ({card.synthetic})")
     show_answer(card, answer, top)
+    if drawing:
+        screen.show(screen.text(f"{drawing.save(card, answer.tensors)} boxes drawn: {save}"))
     screen.show(f"{model} version {answer.body.get('model_version', '?')}, {answer.seconds * 1000:.1f} ms")
+
+
+def _drawing(source: str, save: Path | None) -> Drawing | None:
+    if save is None:
+        return None
+    from bident.cli.drawing import Drawing
+
+    return Drawing(source, save)
 
 
 def _describe(client: Client, model: str, version: str) -> ModelCard:

@@ -144,6 +144,8 @@ def _show(rows: list[CheckRow]) -> None:
 
 
 def _weights(recipe: Recipe, into: Path) -> str:
+    if not recipe.has_weights:
+        return "none"
     facts = recipe.built(into)
     if facts is not None:
         return "synthetic" if facts.synthetic else "real"
@@ -168,15 +170,17 @@ def _build_one(recipe: Recipe, into: Path, force: bool, progress: Progress) -> b
         progress.stop_task(task)
         screen.note(f"{recipe.name}: {error}")
         return False
-    progress.update(task, total=1.0, completed=1.0, step=_outcome(result))
+    progress.update(task, total=1.0, completed=1.0, step=_outcome(recipe, result))
     if result.fresh and result.facts.synthetic:
         screen.note(f"{recipe.name}: {result.facts.origin}")
     return True
 
 
-def _outcome(result: BuildResult) -> str:
-    weights = "[yellow]synthetic weights[/]" if result.facts.synthetic else "real weights"
-    return f"{'built' if result.fresh else 'was there already'}, {weights}"
+def _outcome(recipe: Recipe, result: BuildResult) -> str:
+    done = "built" if result.fresh else "was there already"
+    if not recipe.has_weights:
+        return done
+    return f"{done}, {'[yellow]synthetic weights[/]' if result.facts.synthetic else 'real weights'}"
 
 
 @contextmanager

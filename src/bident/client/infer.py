@@ -36,18 +36,23 @@ def infer(
     *,
     version: str = "",
     outputs: Sequence[Mapping[str, Any]] = (),
+    parameters: Mapping[str, Any] | None = None,
+    binary_outputs: bool = True,
 ) -> Answer:
     """Ask ``model`` with ``tensors`` by input name; their numpy types say the datatypes.
 
-    ``outputs`` are v2's ``outputs`` entries; without any, all outputs come as binary data. Raises
-    what the server answers.
+    ``outputs`` are v2's ``outputs`` entries; without any, all outputs come as binary data, or in JSON
+    where ``binary_outputs`` is False. ``parameters`` are the request's. Raises what the server answers.
     """
     described, parts = [], []
     for name, array in tensors.items():
         part = bytes(pack(array, datatype_of(name, array)))
         parts.append(part)
         described.append(_head(name, array) | {"parameters": {"binary_data_size": len(part)}})
-    body: dict[str, Any] = {"inputs": described, "parameters": {"binary_data_output": True}}
+    body: dict[str, Any] = {
+        "inputs": described,
+        "parameters": {"binary_data_output": binary_outputs, **(parameters or {})},
+    }
     if outputs:
         body["outputs"] = list(outputs)
     return infer_body(client, model, body, parts, version=version)

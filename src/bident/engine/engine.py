@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bident.engine import index
 from bident.engine.lifecycle import Lifecycle
+from bident.engine.load_order import LoadOrder
 from bident.engine.loader import readable
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
@@ -50,6 +52,10 @@ class Engine:
         """What each repository folder held when it could last be read."""
         self._in_hand: set[str] = set()
         """Models that the start or a look at the repository is still loading, however long they take."""
+        self._wanted: set[str] = set()
+        """Models that somebody asked for by name; others are there because an ensemble needs them."""
+        self._tried_with: dict[str, dict[str, object]] = {}
+        """Ensembles that could not be loaded, with what their members were like then."""
         self._left: set[str] = set()
         """Models with queued requests whose clients have gone in this turn of the loop."""
         self._started = False
@@ -112,7 +118,7 @@ class Engine:
         """As ``is_ready``, having asked those models that have an opinion of their own (Python's ``is_ready``)."""
         if not self.is_ready:
             return False
-        asked = self.lifecycle.servables() if self._strict else []
+        asked = [servable for servable in self.lifecycle.servables() if self._strict and not servable.config.steps]
         return all(await asyncio.gather(*(servable.is_ready() for servable in asked)))
 
     async def check_model_ready(self, name: str, version: str) -> bool:
@@ -159,22 +165,41 @@ class Engine:
         if config is None and not files:
             await self._load_folder(await self._find(name))
             self._replace_overlay(name, None)
+            self._wanted.add(name)
             return
         base = await loop.run_in_executor(None, self._base, name)
         folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
         try:
-            await self.lifecycle.load(folder)
+            await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member))
         except BaseException:
             await loop.run_in_executor(None, folder.remove)
             raise
         self._replace_overlay(name, folder)
+        self._wanted.add(name)
 
     async def unload(self, name: str, *, dependents: bool = False) -> None:
-        """The unload API: succeeds for what is not loaded, as Triton's does."""
+        """The unload API: succeeds for what is not loaded, as Triton's does.
+
+        With ``dependents`` goes what an ensemble is made of, unless another needs it or it was asked for by name.
+        """
         self._check_control()
         check_name(name)
+        members = self._members(name) if dependents else []
         await self.lifecycle.unload(name)
         self._replace_overlay(name, None)
+        self._wanted.discard(name)
+        for member in members:
+            if member not in self._wanted and not self._is_needed(member):
+                await self.unload(member, dependents=True)
+
+    def _members(self, name: str) -> list[str]:
+        """The models that ``name``, in service, is made of."""
+        steps = self.lifecycle.find(name, "").config.steps if self.lifecycle.versions(name) else ()
+        return list(dict.fromkeys(step.model for step in steps))
+
+    def _is_needed(self, name: str) -> bool:
+        """Whether an ensemble in service is made of ``name``."""
+        return any(step.model == name for other in self.lifecycle.servables() for step in other.config.steps)
 
     def _check_control(self) -> None:
         self.check_running()
@@ -198,7 +223,35 @@ class Engine:
         if unchanged and self.is_model_ready(folder.name, ""):
             logger.info("'%s' has not changed since it was loaded", folder.name)
             return
-        await self.lifecycle.load(folder)
+        await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member))
+
+    async def _load_in_order(self, folder: ModelFolder, order: LoadOrder, *, unless_served: bool = False) -> None:
+        """Load ``folder``, and before it what it is made of."""
+        name = folder.name
+        circle = await order.members_first(folder)
+        try:
+            await self.lifecycle.load(folder, refused=circle, unless_served=unless_served)
+        except ServeError:
+            members = order.members(name)
+            if members:
+                self._tried_with[name] = {member: self.lifecycle.fingerprint(member) for member in members}
+            raise
+        self._tried_with.pop(name, None)
+
+    async def _can_be_retried(self, folder: ModelFolder, order: LoadOrder) -> bool:
+        """Whether ``folder`` is an ensemble that could not be loaded, and its members are not what they were then."""
+        before = self._tried_with.get(folder.name)
+        if before is None:
+            return False
+        await order.members_first(folder)
+        return any(self.lifecycle.fingerprint(member) != fingerprint for member, fingerprint in before.items())
+
+    async def _load_member(self, name: str, order: LoadOrder) -> None:
+        """Load what an ensemble is made of. Raises nothing: the ensemble's own load finds out what is missing."""
+        try:
+            await self._load_in_order(await self._find(name), order, unless_served=True)
+        except ServeError as error:
+            logger.debug("a member could not be loaded: %s", error.message)
 
     def _replace_overlay(self, name: str, folder: ModelFolder | None) -> None:
         old = self._overridden.pop(name, None)
@@ -214,6 +267,7 @@ class Engine:
         listing = await self._list()
         _log_problems(listing)
         failures: dict[str, ServeError] = {}
+        order = LoadOrder(self.lifecycle, self._load_member)
 
         async def load(name: str) -> None:
             try:
@@ -224,11 +278,14 @@ class Engine:
                 failures[shown] = error
                 return
             try:
-                await self.lifecycle.load(folder)
+                await self._load_in_order(folder, order)
             except ServeError as error:
                 failures[name] = error
 
-        await asyncio.gather(*(self._once(load, name) for name in (listing.names if names is None else names)))
+        for name in listing.names if names is None else dict.fromkeys(names):
+            self._wanted.add(name)
+            order.begin(name, self._once(load, name))
+        await order.finish()
         self._started = True
         return failures
 
@@ -242,7 +299,10 @@ class Engine:
         # What cannot be read now (a share that is away for a moment) has not vanished.
         present = listing.unreadable.union(*self._held.values())
         gone = [self._once(self._drop, name) for name in self.lifecycle.names() if name not in present]
-        await asyncio.gather(*gone, *(self._once(self._follow, name) for name in listing.names))
+        order = LoadOrder(self.lifecycle, self._load_member)
+        for name in listing.names:
+            order.begin(name, self._once(partial(self._follow, order), name))
+        await asyncio.gather(*gone, order.finish())
 
     async def _once(self, step: Callable[[str], Awaitable[None]], name: str) -> None:
         """Take ``step`` for ``name``, unless an earlier one still goes on."""
@@ -257,9 +317,10 @@ class Engine:
     async def _drop(self, name: str) -> None:
         await self.lifecycle.unload(name)
         self.lifecycle.forget(name)
+        self._tried_with.pop(name, None)
 
-    async def _follow(self, name: str) -> None:
-        """Load ``name`` if its folder looks different from when that was last tried."""
+    async def _follow(self, order: LoadOrder, name: str) -> None:
+        """Load ``name`` if its folder looks different from when that was last tried, or its members do."""
         try:
             folder = await self._find(name)
         except ServeError as error:
@@ -267,8 +328,8 @@ class Engine:
             return
         try:
             fingerprint = await asyncio.get_running_loop().run_in_executor(None, folder.fingerprint)
-            if fingerprint != self.lifecycle.attempted(name):
-                await self.lifecycle.load(folder)
+            if fingerprint != self.lifecycle.attempted(name) or await self._can_be_retried(folder, order):
+                await self._load_in_order(folder, order)
         except ServeError as error:
             logger.error("polling '%s': %s", name, error.message)
         except Exception:

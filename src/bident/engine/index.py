@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bident.engine.lifecycle import Lifecycle, State, VersionState
+from bident.engine.lifecycle import Lifecycle
 from bident.engine.servable import Servable
+from bident.engine.state import State, VersionState
 from bident.observe.clock import utc
 
 

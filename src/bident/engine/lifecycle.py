@@ -12,17 +12,19 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, TypeVar
 
+from bident.engine import ensemble_members
 from bident.engine.calls import Models
 from bident.engine.clients import Clients
+from bident.engine.ensemble import EnsembleServable
 from bident.engine.loader import Loader, readable
 from bident.engine.servable import LoadedModel, Servable
+from bident.engine.state import UNLOADED, State, VersionState, because, end_loading, load_failed, standing
 from bident.engine.stats import ModelStats
 from bident.errors import Code, ServeError
 from bident.model.folder import ModelFolder, version_of
@@ -32,29 +34,7 @@ logger = logging.getLogger("bident.load")
 _T = TypeVar("_T")
 
 
-class State(Enum):
-    """Triton's model states, as the repository index shows them."""
-
-    UNKNOWN = "UNKNOWN"
-    READY = "READY"
-    UNAVAILABLE = "UNAVAILABLE"
-    LOADING = "LOADING"
-    UNLOADING = "UNLOADING"
-
-
-UNLOADED = "unloaded"
-"""The reason of a version that is unavailable because somebody unloaded it."""
-
 _LONGEST_VERSION = 20
-
-
-@dataclass
-class VersionState:
-    """Where one version stands. ``since`` is a wall clock time in seconds."""
-
-    state: State
-    reason: str = ""
-    since: float = field(default_factory=time.time)
 
 
 @dataclass
@@ -74,9 +54,7 @@ class _Entry:
 class Lifecycle:
     """The loaded models. Every method runs on the event loop."""
 
-    def __init__(
-        self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 128
-    ) -> None:
+    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 64) -> None:
         """``threads`` models load, or wait for their turn or a worker, at the same time."""
         self._loader = loader
         self._loop = loop
@@ -107,7 +85,7 @@ class Lifecycle:
         if not version:
             if all(state.reason == UNLOADED or state.state is State.UNLOADING for state in entry.states.values()):
                 return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
-            return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{_because(entry.states.values())}")
+            return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{because(entry.states.values())}")
         number = version_of(version)
         state = None if number is None else entry.states.get(number)
         if state is None:
@@ -116,7 +94,7 @@ class Lifecycle:
             return ServeError(
                 Code.NOT_FOUND, f"{unknown} version {shown} is not found (versions of this model: {present})"
             )
-        return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{_because([state])}")
+        return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{because([state])}")
 
     # What operators ask
 
@@ -141,16 +119,30 @@ class Lifecycle:
         entry = self._entries.get(name)
         return entry.states if entry else {}
 
+    def failure(self, name: str) -> str | None:
+        """Why no version of ``name`` is in service; None if it was never loaded."""
+        entry = self._entries.get(name)
+        return None if entry is None else standing(entry.states)
+
+    async def settled(self, name: str) -> None:
+        """Return once no load or unload of ``name`` that has begun is still going on."""
+        if name in self._entries:
+            async with self._exclusive(name):
+                pass
+
     def names(self) -> list[str]:
         """Every name that was ever loaded or tried."""
         return sorted(self._entries)
 
     def all_ready(self) -> bool:
-        """Triton's strict readiness: every known version is ready, or was unloaded on purpose."""
+        """Triton's strict readiness: every known version is ready, or was unloaded on purpose.
+
+        An ensemble is no less ready than its members, which are asked for themselves.
+        """
         return all(
             entry.states
             and all(s.state is State.READY or s.reason == UNLOADED for s in entry.states.values())
-            and all(servable.is_available for servable in entry.serving.values())
+            and all(servable.config.steps or servable.is_available for servable in entry.serving.values())
             for entry in self._entries.values()
         )
 
@@ -166,34 +158,43 @@ class Lifecycle:
 
     # What changes things
 
-    async def load(self, folder: ModelFolder) -> None:
+    async def load(
+        self, folder: ModelFolder, *, refused: ServeError | None = None, unless_served: bool = False
+    ) -> None:
         """Load or reload a model. Raises ServeError with Triton's words when it cannot be served.
 
-        Nothing else is raised, whatever happens, and no version is left as loading.
+        Nothing else is raised, whatever happens, and no version is left as loading. ``refused`` is why
+        it cannot be served, where that is known beforehand. ``unless_served``: what is in service stays as it is.
         """
         async with self._exclusive(folder.name) as entry:
+            if unless_served and entry.serving:
+                return
             try:
-                await self._load(folder, entry)
+                await self._load(folder, entry, refused)
             except ServeError as error:
                 self._note_failure(folder.name, entry, error)
-                raise _load_failed(folder.name, entry, error) from error
+                raise load_failed(folder.name, entry.states, error) from error
             except asyncio.CancelledError:
-                _end_loading(entry, "the load was cancelled")
+                end_loading(entry.states, "the load was cancelled")
                 raise
             except Exception as error:
                 logger.exception("loading '%s' failed", folder.name)
                 told = readable(error)
                 self._note_failure(folder.name, entry, told)
-                raise _load_failed(folder.name, entry, told) from error
+                raise load_failed(folder.name, entry.states, told) from error
 
-    async def _load(self, folder: ModelFolder, entry: _Entry) -> None:
+    async def _load(self, folder: ModelFolder, entry: _Entry, refused: ServeError | None) -> None:
         started = time.monotonic()
         entry.attempted = await self._in_pool(folder.fingerprint)
+        if refused is not None:
+            raise refused
         for version in await self._in_pool(self._loader.versions, folder):
             if version not in entry.serving:
                 entry.states[version] = VersionState(State.LOADING)
         loaded = await self._in_pool(self._loader.load, folder)
         try:
+            if loaded.config.steps:
+                loaded.config = ensemble_members.complete(loaded.config, str(folder.config_path), self)
             serving = self._servables_of(entry, loaded)
         except BaseException:
             with suppress(Exception):
@@ -294,7 +295,7 @@ class Lifecycle:
 
     def _note_failure(self, name: str, entry: _Entry, error: ServeError) -> None:
         logger.error("failed to load '%s': %s", name, error.message)
-        if not _end_loading(entry, error.message) and not entry.serving:
+        if not end_loading(entry.states, error.message) and not entry.serving:
             entry.states[1] = VersionState(State.UNAVAILABLE, error.message)
 
     def _servables_of(self, entry: _Entry, loaded: LoadedModel) -> dict[int, Servable]:
@@ -303,7 +304,8 @@ class Lifecycle:
         for version in loaded.instances:
             old = entry.serving.get(version)
             stats = old.stats if old is not None else ModelStats()
-            made[version] = Servable(loaded, version, stats, self._loop, self._clients, self.models)
+            servable = EnsembleServable if loaded.config.steps else Servable
+            made[version] = servable(loaded, version, stats, self._loop, self._clients, self.models)
         return made
 
     def _put_into_service(self, name: str, entry: _Entry, serving: dict[int, Servable]) -> None:
@@ -356,28 +358,7 @@ async def _start(servables: Collection[Servable]) -> None:
         raise
 
 
-def _end_loading(entry: _Entry, reason: str) -> bool:
-    """Note ``reason`` for every version that was loading. Returns whether one was."""
-    loading = [version for version, state in entry.states.items() if state.state is State.LOADING]
-    for version in loading:
-        entry.states[version] = VersionState(State.UNAVAILABLE, reason)
-    return bool(loading)
-
-
 def _close_unwanted(future: Future[Any]) -> None:
     """Close what a load has made that nobody waited for to the end."""
     if not future.cancelled() and future.exception() is None and isinstance(loaded := future.result(), LoadedModel):
         loaded.close()
-
-
-def _because(states: Iterable[VersionState]) -> str:
-    reasons = sorted({state.reason or state.state.value.lower() for state in states})
-    return f" ({'; '.join(reasons)})" if reasons else ""
-
-
-def _load_failed(name: str, entry: _Entry, error: ServeError) -> ServeError:
-    versions = [version for version, state in entry.states.items() if state.reason == error.message]
-    if not versions:
-        return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {error.message}")
-    states = "".join(f"version {version} is at UNAVAILABLE state: {error.message};\n" for version in versions)
-    return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {states}")

@@ -64,8 +64,11 @@ class Loader:
 
     def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)
-        lane_of(config, backend.lanes)
         loaded = LoadedModel(config, labels.load(folder.directory, config))
+        if backend is None:
+            loaded.instances = {version: [] for version in folder.select_versions(config.proto)}
+            return loaded
+        lane_of(config, backend.lanes)
         try:
             for version in folder.select_versions(config.proto):
                 files = ModelFiles(folder.directory, version)
@@ -76,22 +79,25 @@ class Loader:
             raise
         return loaded
 
-    def configure(self, folder: ModelFolder) -> tuple[ModelConfig, Backend]:
-        """The completed and validated config of ``folder``, and the backend it names."""
+    def configure(self, folder: ModelFolder) -> tuple[ModelConfig, Backend | None]:
+        """The completed and validated config of ``folder``, and the backend it names; an ensemble has none.
+
+        What an ensemble's members have to say to its config is left to who knows them.
+        """
         proto = folder.raw_config()
         versions = folder.versions()
         for warning in folder.warnings():
             logger.warning(warning)
         _refuse_unbuilt(proto)
         autofill.fill_backend(proto, folder.directory, versions)
+        if is_ensemble(proto):
+            return _finish(proto, folder, 1), None
         backend = self._backends.get(proto.backend)
         if self._auto_complete and versions:
             files = ModelFiles(folder.directory, versions[-1])
             with nullcontext() if backend.completes_elsewhere else self._turns:
                 proto = _guard(folder.name, lambda: backend.complete(files, ModelConfig.from_proto(proto))).to_proto()
-        normalise.apply(proto, backend.default_instance_count)
-        validate.check(proto, str(folder.config_path))
-        return ModelConfig.from_proto(proto), backend
+        return _finish(proto, folder, backend.default_instance_count), backend
 
     def _load_version(self, backend: Backend, files: ModelFiles, config: ModelConfig) -> list[AnyInstance]:
         threads = max(1, usable_cores() // config.instance_count)
@@ -115,10 +121,19 @@ class Loader:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+def _finish(proto: ModelConfigProto, folder: ModelFolder, default_instance_count: int) -> ModelConfig:
+    normalise.apply(proto, default_instance_count)
+    validate.check(proto, str(folder.config_path))
+    return ModelConfig.from_proto(proto)
+
+
+def is_ensemble(proto: ModelConfigProto) -> bool:
+    """Whether a config, as it is written, wants to be that of an ensemble."""
+    return bool(proto.platform == "ensemble" or proto.HasField("ensemble_scheduling"))
+
+
 def _refuse_unbuilt(proto: ModelConfigProto) -> None:
     """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
-    if proto.platform == "ensemble" or proto.HasField("ensemble_scheduling"):
-        raise _unbuilt(proto.name, "ensembles")
     if proto.HasField("sequence_batching"):
         raise _unbuilt(proto.name, "sequence batching")
     if any(tensor.allow_ragged_batch for tensor in proto.input):

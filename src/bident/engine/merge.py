@@ -174,9 +174,11 @@ def _word(dtype: np.dtype[Any]) -> str:
 def wanted_columns(request: InferRequest, columns: Sequence[Column]) -> list[Column]:
     """The columns that ``request`` names, in its order.
 
-    Raises INTERNAL when it asks for an output that the model did not produce.
+    Raises INTERNAL when it asks for an output that the model did not produce and it cannot do without.
     """
     by_name = {column.name: column for column in columns}
+    if request.may_lack_outputs:
+        return [by_name[name] for name in request.outputs or () if name in by_name]
     try:
         return [by_name[name] for name in request.outputs or ()]
     except KeyError as missing:

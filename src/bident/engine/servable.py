@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from bident.backends.base import AnyInstance, Instance, RequestInstance
 from bident.engine import memory
@@ -53,6 +53,27 @@ def close_all(name: str, instances: list[AnyInstance]) -> None:
             logger.exception("closing an instance of '%s' failed", name)
 
 
+class Scheduling(Protocol):
+    """What decides when the requests of a version run."""
+
+    on_idle: Callable[[], None] | None
+    """Called whenever nothing is queued or running any more."""
+
+    @property
+    def pending(self) -> int:
+        """Requests accepted and not yet executing."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or running."""
+
+    def submit(self, request: InferRequest) -> None:
+        """Take ``request``, which is answered now or later. Raises ServeError if it is refused."""
+
+    def discard_cancelled(self) -> None:
+        """Give up requests whose client has gone."""
+
+
 class Servable:
     """A version in service. Lives on the event loop."""
 
@@ -69,7 +90,7 @@ class Servable:
         self.name = loaded.config.name
         self.version = version
         self.config = loaded.config
-        self.labels = loaded.labels
+        self._labels = loaded.labels
         self.stats = stats
         self.answer_templates: dict[object, Any] = {}
         """For a door: the constant parts of this version's answers, which go when it goes."""
@@ -82,10 +103,18 @@ class Servable:
             else:
                 self._lanes.append(Lane(loaded.config, instance, loop, f"{self.name}_{index}"))
         self._admission = Admission(loaded.config)
-        self.scheduler = Scheduler(
-            loaded.config, str(version), (*self._lanes, *self.request_lanes), stats, loop, clients
-        )
+        self.scheduler = self._make_scheduler(stats, clients, models)
+        self._holds = 0
         self._closing: asyncio.Task[None] | None = None
+
+    def _make_scheduler(self, stats: ModelStats, clients: Clients, models: Models) -> Scheduling:
+        lanes: list[Lane | RequestLane] = [*self._lanes, *self.request_lanes]
+        return Scheduler(self.config, str(self.version), lanes, stats, self._loop, clients)
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """The labels of an output's indices, by output."""
+        return self._labels
 
     @property
     def members(self) -> list[Servable]:
@@ -130,17 +159,28 @@ class Servable:
         self._admission.admit(request)
         self.scheduler.submit(request)
 
+    def hold(self) -> None:
+        """Keep this open, even if it is retired: a request that is under way elsewhere may come to need it."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """Take back one ``hold``."""
+        self._holds -= 1
+        if not self._holds and self.scheduler.on_idle is not None and self.scheduler.is_idle:
+            self.scheduler.on_idle()
+
     def retire(self, closed: Callable[[], None]) -> None:
         """Answer what is queued and running, then close; ``closed`` is called on the loop at the end.
 
-        The caller has made sure that no new request comes.
+        The caller has made sure that no new request comes, other than from who holds this.
         """
+        self.scheduler.on_idle = lambda: self._close(closed)
         if self.scheduler.is_idle:
-            self._close(closed)
-        else:
-            self.scheduler.on_idle = lambda: self._close(closed)
+            self.scheduler.on_idle()
 
     def _close(self, closed: Callable[[], None]) -> None:
+        if self._holds:
+            return
         self.scheduler.on_idle = None
         self._closing = self._loop.create_task(self.close())
         self._closing.add_done_callback(lambda _: closed())

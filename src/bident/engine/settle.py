@@ -13,7 +13,7 @@ from bident.engine.merge import wanted_columns
 from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import ServeError
 from bident.model.config import ModelConfig
-from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
+from bident.wire.infer import Column, InferRequest, InferResponse, Outcome, Spent
 
 logger = logging.getLogger("bident.engine")
 
@@ -32,11 +32,9 @@ class Settler:
 
     def settle(self, batch: Batch) -> None:
         """Answer the batch's requests, each with its rows of the columns."""
-        for request, error in batch.failed:
-            self.fail(request, error, FailureReason.OTHER)
+        if batch.failed or batch.error is not None:
+            self._settle_failures(batch)
         if batch.error is not None:
-            for request in batch.requests:
-                self.fail(request, batch.error, FailureReason.BACKEND)
             return
         start = answered = rows = queued_ns = received_ns = 0
         for request in batch.requests:
@@ -50,10 +48,12 @@ class Settler:
                     start = stop
                     continue
             response = InferResponse(self._name, self._version, request.id, columns, start, stop)
-            outcome = self._reply(request, response)
+            if request.spent is not None:
+                _note_spent(batch, request, request.spent)
+            outcome = self.reply(request, response)
             start = stop
             if outcome is _FAILED:
-                self._note_failure(request, FailureReason.OTHER)
+                self.note_failure(request, FailureReason.OTHER)
             elif outcome is _LATER:
                 response.settled = partial(self._settle_late, batch, request)
             else:
@@ -63,6 +63,13 @@ class Settler:
                 received_ns += request.received_ns
         if answered:
             self._count(batch, answered, rows, queued_ns, received_ns)
+
+    def _settle_failures(self, batch: Batch) -> None:
+        for request, error in batch.failed:
+            self.fail(request, error, FailureReason.OTHER)
+        if batch.error is not None:
+            for request in batch.requests:
+                self.fail(request, batch.error, FailureReason.BACKEND)
 
     def answer(
         self,
@@ -83,11 +90,13 @@ class Settler:
         response = InferResponse(self._name, self._version, request.id, columns, 0, -1)
         response.parameters = parameters
         response.final = final
-        outcome = self._reply(request, response)
+        if final and request.spent is not None:
+            _note_spent(batch, request, request.spent)
+        outcome = self.reply(request, response)
         if not final:
             return
         if outcome is _FAILED:
-            self._note_failure(request, FailureReason.OTHER)
+            self.note_failure(request, FailureReason.OTHER)
         elif outcome is _LATER:
             response.settled = partial(self._settle_late, batch, request)
         else:
@@ -100,19 +109,19 @@ class Settler:
             return
         response = InferResponse.failure(request, error)
         response.final = False
-        self._reply(request, response)
+        self.reply(request, response)
 
     def fail(self, request: InferRequest, error: ServeError, reason: FailureReason) -> None:
         """Answer ``request`` with ``error``, for good."""
-        self._note_failure(request, reason)
-        self._reply(request, InferResponse.failure(request, error))
+        self.note_failure(request, reason)
+        self.reply(request, InferResponse.failure(request, error))
 
     def _settle_late(self, batch: Batch, request: InferRequest, answered: bool) -> None:
         """Add up the figures of one request of ``batch`` whose answer has been written later, or could not be."""
         if answered:
             self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
         else:
-            self._note_failure(request, FailureReason.OTHER)
+            self.note_failure(request, FailureReason.OTHER)
 
     def _count(self, batch: Batch, requests: int, rows: int, queued_ns: int, received_ns: int) -> None:
         """Add ``requests`` of ``batch``, with ``rows`` in all, that have been answered by now."""
@@ -131,13 +140,27 @@ class Settler:
         )
         batch.counted = True
 
-    def _note_failure(self, request: InferRequest, reason: FailureReason) -> None:
+    def note_failure(self, request: InferRequest, reason: FailureReason) -> None:
+        """Add ``request`` to the figures as one that got no result."""
         self._stats.record_failure(reason, monotonic_ns() - request.received_ns)
 
-    def _reply(self, request: InferRequest, response: InferResponse) -> Outcome:
+    def reply(self, request: InferRequest, response: InferResponse) -> Outcome:
+        """Have ``response`` written; FAILED, and a line in the log, if that raises."""
         try:
             return request.reply(response)
         except Exception:
             # One answer that cannot be written must not cost its batch companions theirs.
             logger.exception("an answer of model '%s' could not be delivered", self._name)
             return _FAILED
+
+
+def _note_spent(batch: Batch, request: InferRequest, spent: Spent) -> None:
+    """Tell who asked on behalf of another request where the time of this one went."""
+    end_ns = monotonic_ns()
+    infer_end_ns = batch.infer_end_ns or end_ns
+    spent.add(
+        batch.start_ns - request.queued_ns,
+        batch.infer_start_ns - batch.start_ns,
+        infer_end_ns - batch.infer_start_ns,
+        end_ns - infer_end_ns,
+    )

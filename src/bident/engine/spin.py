@@ -2,8 +2,8 @@
 
 To hand a small batch to another process, sleep, and be woken by its answer costs more than quick
 models take. So the event loop looks for the answer for a moment, as it would have executed a
-quick native model itself. It looks no longer than sleeping would have cost, and only where that
-has mostly been enough.
+quick native model itself: for no longer than that may take, and only where that has mostly been
+enough. Meanwhile other clients' requests come together, and run together next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from time import monotonic_ns
 
-LIMIT_NS = 100_000
+from bident.engine.lane import INLINE_LIMIT_NS
+
 _LEARN = 0.2
 _WORTH = 0.5
 _PROBE = 64
@@ -41,7 +42,7 @@ class Spin:
 
     def wait(self, rows: int, look: Callable[[], bool]) -> None:
         """Call ``look`` until it returns True, or the limit is over; remember which."""
-        end = monotonic_ns() + LIMIT_NS
+        end = monotonic_ns() + INLINE_LIMIT_NS
         while not (came := look()) and monotonic_ns() < end:
             _let_others_run()
         size = rows.bit_length()

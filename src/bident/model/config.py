@@ -67,8 +67,25 @@ class DynamicBatching:
 
 
 @dataclass(frozen=True)
+class EnsembleStep:
+    """One step of an ensemble: a model, and which tensors of the ensemble it reads and writes.
+
+    ``inputs`` has the ensemble's tensor for each mapped input of the model, ``outputs`` for each
+    mapped output. ``version`` is "" for the model's latest.
+    """
+
+    model: str
+    version: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """The declaration of one model. ``instance_count`` is summed over its instance groups."""
+    """The declaration of one model. ``instance_count`` is summed over its instance groups.
+
+    ``steps`` is empty unless the model is an ensemble.
+    """
 
     proto: ModelConfigProto = field(repr=False, compare=False)
     name: str
@@ -82,6 +99,7 @@ class ModelConfig:
     default_model_filename: str
     parameters: dict[str, str]
     decoupled: bool
+    steps: tuple[EnsembleStep, ...]
 
     @classmethod
     def from_proto(cls, proto: ModelConfigProto) -> ModelConfig:
@@ -101,6 +119,7 @@ class ModelConfig:
             default_model_filename=kept.default_model_filename,
             parameters={key: value.string_value for key, value in kept.parameters.items()},
             decoupled=kept.model_transaction_policy.decoupled,
+            steps=tuple(_step(step) for step in kept.ensemble_scheduling.step),
         )
 
     def to_proto(self) -> ModelConfigProto:
@@ -138,6 +157,13 @@ def _tensor(tensor: Any) -> TensorSpec:
         allow_ragged_batch=getattr(tensor, "allow_ragged_batch", False),
         label_filename=getattr(tensor, "label_filename", ""),
     )
+
+
+def _step(step: Any) -> EnsembleStep:
+    version = "" if step.model_version == -1 else str(step.model_version)
+    # The maps of protobuf have no order of their own; messages and requests should have one.
+    maps = [dict(sorted(mapped.items())) for mapped in (step.input_map, step.output_map)]
+    return EnsembleStep(step.model_name, version, *maps)
 
 
 def _queue_policy(policy: Any) -> QueuePolicy:

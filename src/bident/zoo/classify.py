@@ -146,6 +146,7 @@ def _recipes(family: _Family) -> tuple[Recipe, Recipe, Recipe]:
         version=1,
         write=partial(_write_preprocess, family),
         questions=_preprocess_questions,
+        has_weights=False,
     )
     postprocess = Recipe(
         name=f"{family.name}_postprocess",
@@ -154,6 +155,7 @@ def _recipes(family: _Family) -> tuple[Recipe, Recipe, Recipe]:
         version=1,
         write=partial(_write_postprocess, family),
         questions=_postprocess_questions,
+        has_weights=False,
     )
     ensemble = Recipe(
         name=family.name,

@@ -61,7 +61,8 @@ class Recipe:
     """A sample model. ``version`` grows when what ``write`` writes changes: folders are then rebuilt.
 
     ``write`` fills an empty folder with ``config.pbtxt``, ``1/<model file>`` and labels. Where
-    ``may_be_synthetic`` is set, seeded weights stand in for weights that cannot be had. ``members`` are
+    ``may_be_synthetic`` is set, seeded weights stand in for weights that cannot be had;
+    ``has_weights`` is False for code alone, such as an ensemble's first and last step. ``members`` are
     the recipes of an ensemble's steps: they are built first, into the same repository. ``in_all`` is
     False where serving needs packages or downloads that Bident does not bring: such a recipe is built
     only when it is named.
@@ -74,6 +75,7 @@ class Recipe:
     write: Callable[[Path, Report], Facts]
     questions: Callable[[Facts], list[Question]]
     may_be_synthetic: bool = False
+    has_weights: bool = True
     members: tuple[Recipe, ...] = ()
     in_all: bool = True
 

@@ -14,7 +14,7 @@ from bident.zoo.wheel import WheelFile, unpacked
 
 _REQUIREMENT = "vaderSentiment==3.3.2"
 _PACKAGE = "vaderSentiment"
-_FILES = tuple(
+FILES = tuple(
     WheelFile(_REQUIREMENT, member, sha256)
     for member, sha256 in {
         f"{_PACKAGE}/__init__.py": "1b6588094fd98799ff9c1db7101ca7af7d7cd0131fbbe5073be21eace9c98118",
@@ -26,6 +26,8 @@ _FILES = tuple(
         ),
     }.items()
 )
+"""The package as it was published, and its licence."""
+
 _TOLERANCE = 1e-4
 
 _KNOWN = {
@@ -39,7 +41,7 @@ _KNOWN = {
 
 def texts(*words: str) -> Tensors:
     """A request with one text a row: TEXT, BYTES [n, 1]."""
-    return {"TEXT": np.array([[text.encode()] for text in words], dtype=object)}
+    return {"TEXT": np.array([text.encode() for text in words], dtype=object).reshape(-1, 1)}
 
 
 def _write(folder: Path, report: Report) -> Facts:
@@ -47,7 +49,7 @@ def _write(folder: Path, report: Report) -> Facts:
     write_sample(folder, "text_classifier")
     package = model_path(folder, _PACKAGE)
     package.mkdir()
-    with unpacked(*_FILES) as paths:
+    with unpacked(*FILES) as paths:
         for path in paths:
             shutil.copyfile(path, package / path.name)
     return Facts(synthetic=False, origin=f"{_REQUIREMENT}: MIT (C.J. Hutto)", expected={})

@@ -138,6 +138,7 @@ PREPROCESS = Recipe(
     version=1,
     write=_write_preprocess,
     questions=_preprocess_questions,
+    has_weights=False,
 )
 POSTPROCESS = Recipe(
     name="yolo_postprocess",
@@ -146,6 +147,7 @@ POSTPROCESS = Recipe(
     version=1,
     write=_write_postprocess,
     questions=_postprocess_questions,
+    has_weights=False,
 )
 RECIPE = Recipe(
     name="yolo_detect",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from bident.backends import discovery
 from bident.backends.discovery import GROUP, Backends
 from bident.backends.identity import IdentityBackend
 from bident.errors import Code, ConfigError
+from bident.settings.places import user_cache_directory
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
@@ -52,6 +54,51 @@ def test_each_backend_gets_its_own_settings_and_the_common_ones() -> None:
     assert backend.options.own == {"a": "1"}
     assert backend.options.default_max_batch_size == 16
     assert Backends().get("identity").options.default_max_batch_size == 4
+
+
+def test_each_backend_is_told_where_to_keep_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Backends({}, Path("kept")).get("identity").options.cache_directory == tmp_path / "kept"
+    assert Backends().get("identity").options.cache_directory == user_cache_directory()
+
+
+def test_models_of_one_kind_that_load_at_once_share_one_backend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = """
+import threading
+from bident.backends.identity import IdentityBackend
+made = []
+class Slow(IdentityBackend):
+    def __init__(self, options):
+        super().__init__(options)
+        made.append(self)
+        threading.Event().wait(0.02)
+"""
+    installed(monkeypatch, slow=f"{module(monkeypatch, tmp_path, text)}:Slow")
+    backends = Backends()
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(backends.get, ["slow"] * 4))) == 1
+
+
+def test_what_models_measure_themselves_comes_from_every_backend_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = """
+from bident.backends.identity import IdentityBackend
+class Measuring(IdentityBackend):
+    def metrics(self):
+        return ["a 1\\n", "b 2\\n"]
+"""
+    installed(
+        monkeypatch,
+        measuring=f"{module(monkeypatch, tmp_path, text)}:Measuring",
+        identity="bident.backends.identity:IdentityBackend",
+    )
+    backends = Backends()
+    assert list(backends.metrics()) == []
+    backends.get("identity"), backends.get("measuring")
+    assert list(backends.metrics()) == ["a 1\n", "b 2\n"]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("onnxruntim", "did you mean 'onnxruntime'?"), ("zzz", "installed: ")])

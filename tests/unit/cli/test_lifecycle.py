@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -51,7 +52,8 @@ class Door(BaseHTTPRequestHandler):
         state = {"failed": "UNAVAILABLE", "unready": "LOADING"}.get(mode, "READY")
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps([{"name": "m", "version": "1", "state": state, "reason": "no file"}]).encode())
+        reason = "loading since 2026-11-30T16:03:12Z" if state == "LOADING" else "no file"
+        self.wfile.write(json.dumps([{"name": "m", "version": "1", "state": state, "reason": reason}]).encode())
 
 def stop(*_):
     print("asked to stop", flush=True)
@@ -136,8 +138,25 @@ def test_a_server_that_is_late_is_left_running(bident: Bident, up: list[str], mo
     monkeypatch.setenv("FAKE_MODE", "unready")
     result = bident(*up, "--wait=0.5")
     assert result.code == 1
-    assert "is not ready after" in result.err
+    assert re.search(r"is not ready after 0 s \(still loading: m 1 \(for \d+ (s|min|h)\)\); see", result.err)
+    state = bident("status")
+    assert state.code == 1
+    assert "not ready, 0 of 1 models loaded" in state.out
+    assert re.search(r"^Loading: m 1 \(for ", state.err, re.MULTILINE)
+    assert json.loads(bident("status", "--json").out)["loading"][0]["name"] == "m"
     assert json.loads(bident("status", "--json").out)["running"]
+    assert bident("down").code == 0
+
+
+def test_up_names_what_is_loading_as_long_as_it_does(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setenv("FAKE_MODE", "unready")
+    monkeypatch.setattr("rich.status.Status.update", lambda self, status: shown.append(status))
+    assert bident(*up, "--wait=0.5").code == 1
+    pid = json.loads(bident("status", "--json").out)["pid"]
+    assert re.fullmatch(rf"Starting the server \(pid {pid}\), loading m 1 \(for \d+ (s|min|h)\)", shown[-1])
     assert bident("down").code == 0
 
 

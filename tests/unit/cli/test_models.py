@@ -82,6 +82,22 @@ def test_ps_splits_the_time_of_a_request(bident: Bident, server: FakeServer) -> 
     assert "never" in " ".join(rows["unasked"])
 
 
+def test_ps_says_what_loads_and_what_lacks_instances(bident: Bident, server: FakeServer) -> None:
+    server.models |= {"slow": iris(), "gone": iris(), "halved": iris()}
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 150))
+    server.models["slow"].state, server.models["slow"].reason = "LOADING", f"loading since {moment}"
+    server.models["gone"].state, server.models["gone"].reason = "UNAVAILABLE", "1 of 1 instances: [dead]"
+    server.models["halved"].reason = "1 of 2 instances: dead"
+    nothing_loaded = bident("ps", "--url", server.url).out
+    assert nothing_loaded.startswith("Loading:\n  slow 1: loading for 2 min\n")
+    server.stats = [statistics("iris", 4)]
+    result = bident("ps", "--url", server.url).out
+    assert "iris" in result
+    assert "Loading:\n  slow 1: loading for 2 min\n" in result
+    assert "Not available:\n  gone 1: 1 of 1 instances: [dead]\n" in result
+    assert "Not every instance is there:\n  halved 1: 1 of 2 instances: dead\n" in result
+
+
 def test_show_describes_the_model_and_gives_a_request_that_works(bident: Bident, server: FakeServer) -> None:
     server.models["fake"] = FakeModel(
         inputs=[tensor("a", "INT64", -1, 2), tensor("flag", "BOOL", -1, 1), tensor("text", "BYTES", -1, 1)],

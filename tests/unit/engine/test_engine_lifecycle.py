@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bident.backends.base import Instance, ModelFiles
-from bident.engine.lifecycle import State
+from bident.engine.state import State
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
 from bident.model.folder import ModelFolder

@@ -251,7 +251,6 @@ def test_a_missing_label_file_is_refused_before_anything_is_loaded(tmp_path: Pat
     ("text", "io", "words"),
     [
         ("sequence_batching { }", IO, "sequence batching"),
-        ('ensemble_scheduling { step { model_name: "a" } }', IO, "ensembles"),
         (BATCHING, IO.replace("dims: [ 2 ] } ]", "dims: [ 2 ], allow_ragged_batch: true } ]", 1), "ragged batches"),
         (
             'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "n" data_type: TYPE_INT32 source_input: "X" }',

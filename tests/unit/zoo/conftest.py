@@ -22,6 +22,7 @@ from bident.model.proto import pb
 from bident.zoo import RECIPES, resnet18, yolov8n
 from bident.zoo.recipe import Tensors
 from bident.zoo.reference import run_onnx
+from tests.unit.zoo.plain_models import run_ensemble, run_python
 
 
 def unreachable(*_arguments: object, **_options: object) -> None:
@@ -30,13 +31,14 @@ def unreachable(*_arguments: object, **_options: object) -> None:
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every recipe, built. The two that may be synthetic are, whatever this machine can reach."""
+    """Every recipe of `--all`, built. The two that may be synthetic are, whatever this machine can reach."""
     target = tmp_path_factory.mktemp("zoo") / "model_repository"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet18, "fetch", unreachable)
         patch.setattr(yolov8n, "_export", unreachable)
         for recipe in RECIPES.values():
-            recipe.build(target)
+            if recipe.in_all:
+                recipe.build(target)
     return target
 
 
@@ -47,6 +49,10 @@ def read_config(folder: Path) -> Any:
 def plain_answer(folder: Path, inputs: Tensors) -> dict[str, NDArray[Any]]:
     """What a v2 server has to answer, computed by the runtime alone and put in the config's shapes."""
     config = read_config(folder)
+    if config.backend == "python":
+        return run_python(folder, config, inputs)
+    if config.platform == "ensemble":
+        return run_ensemble(folder, config, inputs, plain_answer, lambda member: read_config(member).max_batch_size > 0)
     if config.backend == "fil":
         raw = {"output__0": _classes(folder / "1" / "xgboost.json", inputs["input__0"])}
     else:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bident.backends.base import Backend, BackendOptions, Device, ModelFiles, RequestInstance
+from bident.backends.python import inside
 from bident.backends.python.caches import cache_variables
 from bident.backends.python.environment import environment_of
 from bident.backends.python.host import Worker, WorkerSpec
@@ -25,6 +27,7 @@ from bident.backends.python.options import log_ineffective, patience_of
 from bident.errors import ConfigError
 from bident.model import pbtxt
 from bident.model.config import ModelConfig
+from bident.model.parameters import LANE
 
 logger = logging.getLogger("bident.python")
 
@@ -46,18 +49,29 @@ class PythonBackend(Backend):
         log_ineffective(self.options)
 
     def complete(self, files: ModelFiles, config: ModelConfig) -> ModelConfig:
-        """What the model's ``auto_complete_config`` makes of ``config``, asked in a process of its own."""
-        if not _has_text(files.model_file(config, FILE_NAME), b"auto_complete_config"):
+        """What the model's ``auto_complete_config`` makes of ``config``, asked where it will run."""
+        if not _may_complete(files, files.model_file(config, FILE_NAME)):
             return config
-        worker = Worker(self._spec(files, config, Device()))
-        try:
-            completed = worker.complete(self._patience.start_seconds, _log(config.name))
-        finally:
-            worker.close()
+        spec = self._spec(files, config, Device())
+        if _is_inside(config):
+            completed = inside.complete(spec, self._metrics, self._patience)
+        else:
+            worker = Worker(spec)
+            try:
+                completed = worker.complete(self._patience.start_seconds, _log(config.name))
+            finally:
+                worker.close()
         return config if completed is None else _read(config, completed)
 
     def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> RequestInstance:
         spec = self._spec(files, config, device)
+        if _is_inside(config):
+            return inside.InsideInstance(spec, self._metrics, self._patience)
+        if sys.platform == "win32":
+            raise ConfigError(
+                f"model '{config.name}': worker processes need Unix sockets that carry descriptors, which Windows has "
+                f"not; if you trust the model, run it in the server: parameter {LANE} 'thread'"
+            )
         return PythonInstance(spec, self._metrics, self._patience, batching=config.max_batch_size > 0)
 
     def metrics(self) -> Iterable[str]:
@@ -65,6 +79,9 @@ class PythonBackend(Backend):
 
     def _spec(self, files: ModelFiles, config: ModelConfig, device: Device) -> WorkerSpec:
         cache = self.options.cache_directory
+        if _is_inside(config):
+            _check_environment(config)
+            os.environ.update(cache_variables(cache, os.environ))
         environment = environment_of(config.parameters.get(_ENVIRONMENT, ""), files.directory, cache / "environments")
         return WorkerSpec(
             model_name=config.name,
@@ -80,12 +97,26 @@ class PythonBackend(Backend):
         )
 
 
-def _has_text(path: Path, text: bytes) -> bool:
-    """Whether a source file mentions ``text``: a process that would find nothing to do is not worth starting."""
+def _is_inside(config: ModelConfig) -> bool:
+    """Whether the model is trusted to run in the server itself."""
+    return config.parameters.get(LANE, "").lower() == "thread" or bool(os.environ.get("FORCE_THREAD_EXPERIMENT"))
+
+
+def _check_environment(config: ModelConfig) -> None:
+    if config.parameters.get(_ENVIRONMENT):
+        raise ConfigError(
+            f"model '{config.name}': {LANE} 'thread' runs it in the server's own Python, so {_ENVIRONMENT} cannot be "
+            f"had; leave out one of the two parameters"
+        )
+
+
+def _may_complete(files: ModelFiles, model: Path) -> bool:
+    """Whether ``auto_complete_config`` is in any source of the model: a process with nothing to do is not started."""
+    sources = {model, *files.version_directory.glob("*.py"), *files.directory.glob("*.py")}
     try:
-        return text in path.read_bytes()
+        return any(b"auto_complete_config" in source.read_bytes() for source in sources)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise ConfigError(f"a source of the model cannot be read: {error}") from error
 
 
 def _read(config: ModelConfig, completed: dict[str, Any]) -> ModelConfig:

@@ -9,29 +9,54 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from bident.backends.base import Server
+from bident.backends.base import Arrays, Server
 from bident.backends.python.messages import Died, Event, InferCall, InferDropped, ModelCall
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import from_numpy
 from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome
-
-if TYPE_CHECKING:
-    from bident.backends.python.host import Worker
-    from bident.backends.python.supervisor import Supervisor
 
 logger = logging.getLogger("bident.python")
 
 _SEQUENCE_START, _SEQUENCE_END = 1, 2
 
 
-class ModelCalls:
-    """The calls of one instance's workers."""
+class Asking(Protocol):
+    """A running model, which awaits answers to what it has asked."""
 
-    def __init__(self, server: Server, supervisor: Supervisor) -> None:
+    def answer_infer(
+        self,
+        call: int,
+        outputs: Arrays | None = None,
+        *,
+        error: ServeError | None = None,
+        parameters: dict[str, Any] | None = None,
+        final: bool = True,
+    ) -> None:
+        """Answer an InferCall once; ``outputs`` None without ``error`` says only that it was the last time."""
+
+    def answer_call(self, call: int, *, error: str | None = None, **details: Any) -> None:
+        """Answer a ModelCall."""
+
+
+class ModelHost(Protocol):
+    """Where a model runs."""
+
+    @property
+    def worker(self) -> Asking | None:
+        """The running model; None while it is not there."""
+
+    def answered(self) -> None:
+        """To be called after using ``worker``."""
+
+
+class ModelCalls:
+    """The calls of one instance, whichever worker it has."""
+
+    def __init__(self, server: Server, host: ModelHost) -> None:
         self._server = server
-        self._supervisor = supervisor
+        self._host = host
         self._asked: dict[int, InferRequest] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
@@ -49,7 +74,7 @@ class ModelCalls:
 
     def _infer(self, call: InferCall) -> None:
         """Ask another model; the worker gets every answer as it comes."""
-        worker = self._supervisor.worker
+        worker = self._host.worker
         if worker is None:
             return
         version = "" if call.version < 0 else str(call.version)
@@ -63,7 +88,7 @@ class ModelCalls:
             self._asked.pop(call.call, None)
             told = ServeError(error.code, f"Model {call.model} - Error when running inference: {error.message}")
             worker.answer_infer(call.call, error=told)
-            self._supervisor.answered()
+            self._host.answered()
 
     def _drop(self, number: int) -> None:
         """The model wants no more answers to a call."""
@@ -73,12 +98,12 @@ class ModelCalls:
 
     def _control(self, call: ModelCall) -> None:
         """Load, unload, or say whether a model is ready."""
-        worker = self._supervisor.worker
+        worker = self._host.worker
         if worker is None:
             return
         if call.what == "is_ready":
             worker.answer_call(call.call, ready=self._server.is_model_ready(call.model, call.version))
-            self._supervisor.answered()
+            self._host.answered()
             return
         if call.what == "load":
             changing: Awaitable[None] = self._server.load(call.model, call.config or None, call.files)
@@ -88,7 +113,7 @@ class ModelCalls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _change(self, worker: Worker, call: ModelCall, changing: Awaitable[None]) -> None:
+    async def _change(self, worker: Asking, call: ModelCall, changing: Awaitable[None]) -> None:
         problem: str | None = None
         try:
             await changing
@@ -97,16 +122,15 @@ class ModelCalls:
         except Exception as error:
             logger.exception("%s '%s', as a model has asked, failed", call.what, call.model)
             problem = f"{type(error).__name__}: {error}"
-        if self._supervisor.worker is worker:
+        if self._host.worker is worker:
             worker.answer_call(call.call, error=problem)
-            self._supervisor.answered()
+            self._host.answered()
 
     def _check(self, call: InferCall, version: str) -> None:
         if not self._server.is_model_ready(call.model, version):
-            which = f"'{call.model}'" if not version else f"'{call.model}' version {version}"
+            cure = f"load its version {version}, or ask another" if version else "load it, or correct the name"
             raise ServeError(
-                Code.INTERNAL,
-                f"Failed for execute the inference request. Model {which} is not ready: load it, or correct the name",
+                Code.INTERNAL, f"Failed for execute the inference request. Model '{call.model}' is not ready: {cure}"
             )
         if self._server.is_decoupled(call.model, version) and not call.decoupled:
             raise ServeError(
@@ -116,16 +140,16 @@ class ModelCalls:
                 "calls for decoupled models.",
             )
 
-    def _answer(self, worker: Worker, call: InferCall, response: InferResponse) -> Outcome:
+    def _answer(self, worker: Asking, call: InferCall, response: InferResponse) -> Outcome:
         if response.final:
             self._asked.pop(call.call, None)
-        if self._supervisor.worker is not worker:
+        if self._host.worker is not worker:
             return Outcome.ANSWERED  # whoever asked has died meanwhile
         outputs = {output.name: output.array for output in response.outputs} or None
         worker.answer_infer(
             call.call, outputs, error=response.error, parameters=response.parameters, final=response.final
         )
-        self._supervisor.answered()
+        self._host.answered()
         return Outcome.ANSWERED
 
 

@@ -14,7 +14,17 @@ from functools import partial
 from typing import TypeVar
 
 from bident.backends.python.host import Worker, WorkerSpec
-from bident.backends.python.messages import Arrays, Batch, Died, Event, LogLine, MetricCall, MetricChange, Readiness
+from bident.backends.python.messages import (
+    Arrays,
+    Batch,
+    BatchDone,
+    Died,
+    Event,
+    LogLine,
+    MetricCall,
+    MetricChange,
+    Readiness,
+)
 from bident.backends.python.metrics import CustomMetrics, WorkerMetrics
 from bident.errors import Code, ServeError
 

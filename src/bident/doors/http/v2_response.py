@@ -165,8 +165,9 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
     batched = servable.config.max_batch_size > 0
     for whole in response.outputs:
         form = answering.forms.get(whole.name, answering.default)
-        labels = servable.labels.get(whole.name)
-        output = classify(whole, form.classes, labels, batched=batched) if form.classes else whole
+        output = whole
+        if form.classes:
+            output = classify(whole, form.classes, servable.labels.get(whole.name), batched=batched)
         described: dict[str, Any] = {
             "name": output.name,
             "datatype": output.datatype.name,

@@ -14,8 +14,8 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 # VADER's authors draw the line here: a compound score (-1 to 1) nearer to zero is neutral.
 NEUTRAL_WITHIN = 0.05
-# VADER's time grows with the square of the number of words: 2 ms for 4096 bytes of prose, a second for as
-# many bytes of emoji. The instance serves nobody else meanwhile, so longer texts are refused.
+# VADER's time grows with the square of the number of words: some 50 ms for 4096 bytes of prose, seconds for
+# as many of emoji. The instance serves nobody else meanwhile, so longer texts are refused; send sentences.
 MAX_BYTES = 4096
 
 

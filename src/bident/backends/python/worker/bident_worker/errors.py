@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 TEXT_LIMIT = 128 * 1024
 """The longest error text that leaves the worker, in characters; a longer one loses its middle."""
 
 _FRAMES = 100
+_OURS = str(Path(__file__).parents[2]) + os.sep
+"""This folder, that of the worker, and that of the server's side."""
 
 
 class TritonModelException(Exception):  # noqa: N818 - Triton's name
@@ -98,5 +102,5 @@ def _headline(error: BaseException) -> str:
 def _places(error: BaseException) -> list[Any]:
     frames = traceback.extract_tb(error.__traceback__)
     # Our own frames say nothing to the author of a model.
-    named = [frame for frame in frames if "bident_worker" not in frame.filename]
+    named = [frame for frame in frames if not frame.filename.startswith(_OURS)]
     return list(reversed(named[-_FRAMES:]))

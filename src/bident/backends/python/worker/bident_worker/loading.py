@@ -12,7 +12,7 @@ from typing import Any
 MODEL_CLASS = "TritonPythonModel"
 
 
-class _SourceAlone(importlib.machinery.SourceFileLoader):
+class SourceAlone(importlib.machinery.SourceFileLoader):
     """Never reads or writes bytecode: a model's folder stays as it is, and stale code is never run."""
 
     def path_stats(self, path: Any) -> Any:
@@ -31,12 +31,16 @@ def import_model(model_directory: str, version: str, file_name: str) -> Any:
 
     sys.path_hooks.insert(0, finder)
     sys.path_importer_cache.clear()
-    sys.path += folders_of(model_directory, version)
-    return import_class(version, model_directory, version, file_name)
+    folders = folders_of(model_directory, version)
+    sys.path += folders
+    return import_class(version, folders[:1], model_directory, version, file_name)
 
 
-def import_class(package: str, model_directory: str, version: str, file_name: str) -> Any:
-    """The model's class, from the version's folder as ``package``. Raises whatever importing its file raises."""
+def import_class(package: str, folders: list[str], model_directory: str, version: str, file_name: str) -> Any:
+    """The model's class; its file is a module of ``package``, which are the ``folders``, the version's first.
+
+    Raises whatever importing the file raises.
+    """
     stem = file_name[: -len(".py")]
     if not file_name.endswith(".py"):
         raise ImportError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
@@ -45,7 +49,7 @@ def import_class(package: str, model_directory: str, version: str, file_name: st
         raise ImportError(f"Python model file not found in '{file}'")
     # A package, as Triton has it: the model may import its neighbours relatively.
     module = types.ModuleType(package)
-    module.__path__ = [str(file.parent)]
+    module.__path__ = folders
     sys.modules[package] = module
     importlib.invalidate_caches()
     module = importlib.import_module(f"{package}.{stem}")
@@ -60,10 +64,10 @@ def folders_of(model_directory: str, version: str) -> list[str]:
     return [str(Path(model_directory, version)), model_directory]
 
 
-def finder_of_sources(path: str) -> Any:
+def finder_of_sources(path: str, loader: Any = SourceAlone) -> Any:
     """Finds modules in the folder ``path``, and leaves no trace there."""
     return importlib.machinery.FileFinder(
         path,
         (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
-        (_SourceAlone, importlib.machinery.SOURCE_SUFFIXES),
+        (loader, importlib.machinery.SOURCE_SUFFIXES),
     )

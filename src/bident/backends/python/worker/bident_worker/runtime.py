@@ -34,7 +34,6 @@ class Runtime:
 _of_process: Runtime | None = None
 _of_context: ContextVar[Runtime | None] = ContextVar("bident_model", default=None)
 _of_package: dict[str, Runtime] = {}
-_of_globals: dict[int, Runtime] = {}
 
 
 def install(runtime: Runtime) -> None:
@@ -49,17 +48,10 @@ def enter(runtime: Runtime, package: str) -> None:
     _of_package[package] = runtime
 
 
-def adopt(runtime: Runtime, scope: dict[str, Any]) -> None:
-    """Make ``runtime`` that of whatever is called from the module whose globals are ``scope``."""
-    _of_globals[id(scope)] = runtime
-
-
 def leave(runtime: Runtime) -> None:
     """Forget ``runtime``, but for the threads that have entered it."""
-    owners: Any
-    for owners in (_of_package, _of_globals):
-        for key in [key for key, owner in list(owners.items()) if owner is runtime]:
-            del owners[key]
+    for package in [package for package, owner in list(_of_package.items()) if owner is runtime]:
+        del _of_package[package]
 
 
 def find() -> Runtime | None:
@@ -84,10 +76,8 @@ def _of_callers() -> Runtime | None:
         return None
     frame: Any = sys._getframe(1)
     while frame is not None:
-        scope = frame.f_globals
-        name = scope.get("__name__")
+        name = frame.f_globals.get("__name__")
         runtime = _of_package.get(name.partition(".")[0]) if isinstance(name, str) else None
-        runtime = runtime or _of_globals.get(id(scope))
         if runtime is not None:
             return runtime
         frame = frame.f_back

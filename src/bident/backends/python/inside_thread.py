@@ -1,0 +1,92 @@
+"""A model's own thread inside the server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, cast
+
+from bident.backends.python.host import WorkerSpec
+from bident.backends.python.inside_intake import Job, requests_of
+from bident.backends.python.inside_link import InsideLink
+from bident.backends.python.inside_loading import Imports
+from bident.backends.python.worker.bident_worker.model import Model
+from bident.backends.python.worker.bident_worker.runtime import Runtime
+
+logger = logging.getLogger("bident.python")
+
+Told = Callable[[dict[str, Any]], None]
+"""Is called on the model's thread with what the model says."""
+
+
+class ModelThread:
+    """Runs everything that a model does. A daemon: a model that never returns does not keep the server."""
+
+    def __init__(self, spec: WorkerSpec, link: InsideLink) -> None:
+        self._spec = spec
+        self._link = link
+        arguments = spec.arguments()
+        directory, version = arguments["model_repository"], arguments["model_version"]
+        runtime = Runtime(cast("Any", link), spec.instance_name, str(Path(directory, version)))
+        runtime.decoupled = spec.decoupled
+        self._imports = Imports(runtime, directory, version, spec.file_name)
+        self._model = Model(runtime, self._imports.load, requests_of)
+        self._jobs: SimpleQueue[Job | Callable[[], None] | None] = SimpleQueue()
+        self._unwanted = False
+
+    def start(self, do: str, started: Told, ended: Callable[[], None]) -> None:
+        """Import the model and ``do`` what ``Model.start`` can; ``started`` and ``ended`` are told of it on the thread.
+
+        Raises RuntimeError when no thread can be had.
+        """
+        name = f"bident {self._spec.instance_name}"
+        threading.Thread(target=self._live, args=(do, started, ended), name=name, daemon=True).start()
+
+    def run(self, job: Job) -> None:
+        """Have a batch executed."""
+        self._jobs.put(job)
+
+    def ask_ready(self, told: Told) -> None:
+        """Ask the model's ``is_ready``, once it is at nothing else."""
+        self._jobs.put(lambda: told(self._model.readiness()))
+
+    def end(self) -> None:
+        """Have the model finalised once it returns from what it does now, and the thread ended."""
+        self._unwanted = True
+        self._jobs.put(None)
+
+    def _live(self, do: str, started: Told, ended: Callable[[], None]) -> None:
+        try:
+            said = self._model.start(do, self._spec.arguments())
+            self._imports.withdraw()
+            started(said)
+            if self._model.run is not None:
+                self._serve(self._model.run)
+            error = self._model.finalize().get("error")
+            if error is not None:
+                logger.error("%s: finalize failed: %s", self._spec.instance_name, error)
+        finally:
+            self._imports.close()
+            ended()
+
+    def _serve(self, run: Callable[[Job], None]) -> None:
+        imports = self._imports
+        while True:
+            job = self._jobs.get()
+            if job is None or self._unwanted:
+                return
+            if type(job) is Job:
+                try:
+                    run(job)
+                except BaseException as error:
+                    # Only what is wrong here gets so far: what the model raises has been answered.
+                    logger.exception("%s: a batch could not be executed", self._spec.instance_name)
+                    self._link.fail(job.number, len(job.requests), error)
+            else:
+                job()  # type: ignore[operator]
+            del job  # or the last batch's tensors would stay until the next one comes
+            if imports.fresh:
+                imports.withdraw()

@@ -1,0 +1,204 @@
+"""Pictures of every kind that clients send, right or refused with a reason."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from bident.zoo.models import pictures
+from bident.zoo.models.pictures import Picture, PictureError
+from bident.zoo.photos import photo_file
+
+BILINEAR = Image.Resampling.BILINEAR
+LIMIT = 64_000_000
+
+
+def encode(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def whole(data, size=None):
+    picture = Picture(data, LIMIT)
+    upright = (picture.width, picture.height)
+    return picture.middle(*upright, size or upright, BILINEAR)
+
+
+def photo(width=96, height=64):
+    return Image.open(io.BytesIO(photo_file("astronaut.png"))).convert("RGB").resize((width, height))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P"])
+def test_modes_without_transparency(mode):
+    image = photo().convert(mode)
+    np.testing.assert_array_equal(whole(encode(image)), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_jpeg_modes(mode):
+    image = photo().convert(mode)
+    data = encode(image, "JPEG", quality=95)
+    np.testing.assert_array_equal(whole(data), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+    assert np.abs(whole(data).astype(int) - np.asarray(image.convert("RGB"))).mean() < 4
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_what_is_transparent_shows_white(mode):
+    image = photo().convert(mode)
+    image.putalpha(Image.new("L", image.size, 0))
+    image.paste(photo().convert(mode).crop((0, 0, 48, 64)), (0, 0))
+    seen = whole(encode(image))
+    assert (seen[:, 48:] == 255).all()
+    np.testing.assert_array_equal(seen[:, :48], np.asarray(photo().convert(mode).convert("RGB"))[:, :48])
+
+
+def test_a_transparent_colour_of_a_palette_shows_white():
+    image = Image.new("P", (4, 2), 0)
+    image.putpalette([10, 20, 30, 200, 100, 50])
+    image.putpixel((1, 0), 1)
+    seen = whole(encode(image, transparency=0))
+    assert seen[0, 1].tolist() == [200, 100, 50]
+    assert seen[1, 1].tolist() == [255, 255, 255]
+
+
+def test_16_bits_of_grey_are_scaled_not_cut_off():
+    levels = np.linspace(0, 65535, 256).astype(np.uint16)[None].repeat(2, 0)
+    seen = whole(encode(Image.fromarray(levels)))
+    np.testing.assert_array_equal(seen[0, :, 1], levels[0] >> 8)
+
+
+def test_16_bits_of_colour():
+    rows = np.zeros((2, 3), ">u2")
+    rows[:] = (0x8000, 0xFFFF, 0x0100)
+    lines = b"".join(b"\0" + rows.tobytes() for _ in range(2))
+    seen = whole(png(2, 2, depth=16, colour=2, data=zlib.compress(lines)))
+    assert seen[1, 1].tolist() == [0x80, 0xFF, 0x01]
+
+
+def png(width, height, *, depth=8, colour=2, data=b""):
+    """A PNG by hand, for headers that no encoder writes."""
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)), (b"IDAT", data), (b"IEND", b"")]
+    chunks = [
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(96, 64), (40, 30)])
+def test_pictures_are_turned_upright(orientation, size):
+    """Against Pillow's own turning, of the decoded picture."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(photo(), "JPEG", exif=exif, quality=95)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    target = size if upright.width > upright.height else size[::-1]
+    picture = Picture(data, LIMIT)
+    assert (picture.width, picture.height) == upright.size
+    seen = picture.middle(*upright.size, target, BILINEAR)
+    assert seen.shape == (target[1], target[0], 3)
+    expected = np.asarray(upright.resize(target, BILINEAR))
+    assert np.abs(seen.astype(int) - expected).mean() < 0.5
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.parametrize(
+    "exif", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\x01\0"]
+)
+def test_damaged_notes_about_a_picture_do_not_matter(exif):
+    assert whole(encode(photo(), "JPEG", exif=exif)).shape == (64, 96, 3)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (10000, 2), (2, 10000), (1, 1000)])
+def test_extreme_proportions(width, height):
+    image = Image.new("RGB", (width, height), (10, 200, 30))
+    for data in (encode(image), encode(image, "JPEG", quality=95)):
+        assert np.abs(whole(data, (64, 48)).astype(int) - [10, 200, 30]).max() <= 3
+        assert Picture(data, LIMIT).middle(0.5, 0.5, (8, 8), BILINEAR).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("side", [60, 64, 100, 128])
+def test_decoding_a_jpeg_smaller_looks_the_same(side, monkeypatch):
+    """Against decoding it whole and scaling afterwards: about a grey level of difference."""
+    decoded = []
+    monkeypatch.setattr(pictures, "_rgb", lambda image: decoded.append(image.size) or image)
+    data = encode(photo(512, 512), "JPEG", quality=90)
+    expected = np.asarray(Image.open(io.BytesIO(data)).resize((side, side), BILINEAR), np.int16)
+    difference = np.abs(whole(data, (side, side)) - expected)
+    assert decoded[0][0] <= 256
+    assert difference.mean() < 1.5
+    assert np.percentile(difference, 99) <= 8
+
+
+def test_the_middle_is_the_middle():
+    image = Image.new("RGB", (100, 60), "black")
+    image.paste("white", (40, 20, 60, 40))
+    for data in (encode(image), encode(image.resize((1600, 960), Image.Resampling.NEAREST), "JPEG", quality=95)):
+        picture = Picture(data, LIMIT)
+        unit = picture.width / 100
+        inside = picture.middle(18 * unit, 18 * unit, (32, 32), BILINEAR)
+        around = picture.middle(40 * unit, 40 * unit, (40, 40), BILINEAR)
+        assert inside.min() > 240
+        assert abs(around.mean() - 255 / 4) < 4
+        np.testing.assert_allclose(around, around[::-1, ::-1], atol=40)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "neither JPEG nor PNG, or cut short: 0 bytes"),
+        (b"hello", r"5 bytes that begin with b'hello'"),
+        (b"/9j/4AAQSkZJRg", "it is base64 text: send the file's bytes themselves"),
+        (b"iVBORw0KGgo", "base64"),
+        (b"\xff\xd8\xff", "neither JPEG nor PNG, or cut short"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0", "neither JPEG nor PNG"),
+    ],
+)
+def test_what_is_no_picture(data, reason):
+    with pytest.raises(PictureError, match=reason):
+        Picture(data, LIMIT)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF"])
+def test_only_two_decoders_see_what_clients_send(kind):
+    with pytest.raises(PictureError, match="neither JPEG nor PNG"):
+        Picture(encode(photo(), kind), LIMIT)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_cut_short(kind, share):
+    data = encode(photo(320, 240), kind)
+    picture = Picture(data[: int(len(data) * share)], LIMIT)
+    with pytest.raises(PictureError, match="damaged"):
+        picture.middle(320, 240, (320, 240), BILINEAR)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60_000, 60_000), (2**31 - 1, 2**31 - 1), (9000, 9000)])
+def test_a_bomb_is_refused_by_its_header(width, height):
+    with pytest.raises(PictureError, match="pixels"):
+        Picture(png(width, height, data=b"x"), LIMIT)
+
+
+def test_mangled_files_are_refused_or_shown_never_anything_else():
+    generator = random.Random(3)
+    for kind in ("JPEG", "PNG"):
+        for _ in range(400):
+            data = bytearray(encode(photo(32, 24).convert(generator.choice(["RGB", "L"])), kind))
+            for _ in range(generator.choice([1, 3, 20])):
+                data[generator.randrange(len(data))] = generator.randrange(256)
+            del data[generator.randrange(1, len(data)) if generator.random() < 0.2 else len(data) :]
+            try:
+                picture = Picture(bytes(data), LIMIT)
+                seen = picture.middle(picture.width, picture.height, (16, 16), BILINEAR)
+            except PictureError:
+                continue
+            assert seen.shape == (16, 16, 3)
+            assert seen.dtype == np.uint8
