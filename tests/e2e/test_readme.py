@@ -12,6 +12,8 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from PIL import Image
+from skimage import data
 
 from benchmarks.ports import free_port
 from benchmarks.servers import bident_command
@@ -49,7 +51,8 @@ class Newcomer:
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     shell = Newcomer(tmp_path_factory.mktemp("newcomer"))
-    shell.types("bident zoo build iris_sklearn && bident up")
+    Image.fromarray(data.chelsea()).save(shell.folder / "photo.jpg")
+    shell.types("bident zoo build iris_sklearn text_classifier classify yolo_detect && bident up")
     yield shell
     shell.types("bident down")
 
@@ -72,10 +75,21 @@ def test_the_curl_command_gives_the_printed_answer(newcomer: Newcomer) -> None:
 
 def test_the_commands_that_look_around(newcomer: Newcomer) -> None:
     commands = _commands(_block_with("bident ls"))
-    assert len(commands) == 4
+    assert len(commands) == 7
     outputs = [newcomer.types(command) for command in commands]
-    assert all("iris_sklearn" in output for output in outputs)
+    about_iris = [output for command, output in zip(commands, outputs, strict=True) if " run " not in command]
+    assert len(about_iris) == 3
+    assert all("iris_sklearn" in output for output in about_iris)
     assert "setosa" in outputs[2]
+    assert "POSITIVE" in outputs[3]
+    assert "tiger cat" in outputs[4]
+    with Image.open(newcomer.folder / "boxes.png") as drawn:
+        assert drawn.size == (451, 300)
+
+
+def test_the_short_form_answers(newcomer: Newcomer) -> None:
+    (command,) = _commands(_block_with("/generate"))
+    assert json.loads(newcomer.types(command))["LABEL"] == "NEGATIVE"
 
 
 def test_an_own_model_is_added_and_served(newcomer: Newcomer) -> None:
