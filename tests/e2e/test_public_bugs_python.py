@@ -203,6 +203,13 @@ def test_one_value_a_row_needs_no_second_dimension(site: PythonSite) -> None:
     assert site.ask.unload("batched").status == 200
 
 
+@pytest.mark.parametrize("given", ["", "tensor('ANSWERS', [b'x'], np.object_)", "tensor('F', [1, 2])"])
+def test_an_output_that_was_asked_for_is_never_just_missing(site: PythonSite, given: str) -> None:
+    code = f"response = pb_utils.InferenceResponse([{given}])"
+    site.run(code, outputs=[{"name": "ANSWER"}]).refused("model 'one' produced no output 'ANSWER'", status=500)
+    assert site.run(code).status == 200
+
+
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_outputs_of_free_size_may_have_any(site: PythonSite, rows: int) -> None:
     code = f"response = pb_utils.InferenceResponse([tensor('V', [1.5] * {rows})])"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asking import Asker
+from model_folders import parameters
 from python_exchanges import ANSWERS, REQUESTS, output, scripted, told
 from python_repository import write_compared
 from serving import TensorServer
@@ -71,10 +72,14 @@ DIFFERENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iterator[TensorServer]:
+@pytest.fixture(scope="module", params=["process", "thread"])
+def compared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, plugins: Path
+) -> Iterator[TensorServer]:
     base = tmp_path_factory.mktemp("compared")
     write_compared(base / "REPOSITORY")
+    for config in (base / "REPOSITORY").glob("*/config.pbtxt"):
+        config.write_text(config.read_text(encoding="utf-8") + parameters(LANE=request.param), encoding="utf-8")
     flags = ("--model-control-mode=explicit", "--load-model=*")
     with TensorServer(base / "REPOSITORY", base / "server.log", *flags, plugins=plugins) as server:
         yield server
@@ -140,6 +145,11 @@ UNANSWERED = {
     "nothing but the end": (f"{SENDER}flags={FINAL})", 500, "Non-decoupled model cannot send complete final before"),
     "no end": (f"{SENDER}said(1))", 200, ""),
     "more after the end": (f"{SENDER}said(1), {FINAL}); sender.send(said(2))", 200, ""),
+    "once more": (
+        "request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE); result = [None]",
+        501,
+        "model 'script' wants a request once more",
+    ),
     "bytes that are no text": (
         output("S", "[b'\\xff\\xfe']", "np.object_"),
         400,

@@ -302,7 +302,7 @@ async def test_closing_finalizes_the_model_and_ends_its_thread(start, capfd):
     await site.instance.close()
     assert site.instance.is_lost
     assert "finalized" in capfd.readouterr().out
-    assert name not in [thread.name for thread in threading.enumerate()]
+    await until(lambda: name not in [thread.name for thread in threading.enumerate()])
     with pytest.raises(ServeError, match="closed"):
         site.send(asked({}))
 

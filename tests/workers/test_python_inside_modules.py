@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import os
 import sys
 
 import pytest
@@ -26,6 +26,9 @@ class TritonPythonModel:
         out = np.array([{value}])
         return [pb.InferenceResponse([pb.Tensor("OUT", out)]) for _ in requests]
 """
+
+PICKLE = b"cshared\nThing\n)R."
+"""A Thing, as the module ``shared`` has it."""
 
 
 def source(imports="", value="helpers.WHO", before="pass"):
@@ -66,17 +69,11 @@ async def test_models_have_neighbours_of_one_name(start, tmp_path, imports, befo
 
 @in_loop
 async def test_neighbours_beside_the_versions_and_what_a_pickle_names(start, tmp_path):
-    folder = write(
-        tmp_path,
-        source("import shared, pickle", "pickle.loads(DATA).who, shared.WHO").replace(
-            "class T", "DATA = open(__file__[:-8] + 'x.pkl', 'rb').read()\nclass T"
-        ),
-    )
+    reading = f"import shared, pickle\nDATA = {PICKLE!r}"
+    folder = write(tmp_path, source(reading, "pickle.loads(DATA).who, shared.WHO"))
     (folder / "shared.py").write_text("WHO = 4\nclass Thing: who = 3")
-    (folder / "1" / "x.pkl").write_bytes(b"cshared\nThing\n.")
-    assert pickle.PROTO
     site = await start(folder)
-    assert (await site.run(asked({}))).output("OUT").tolist() == [[3, 4]]
+    assert (await site.run(asked({}))).output("OUT").tolist() == [3, 4]
 
 
 @in_loop
@@ -127,7 +124,7 @@ CONFIG = 'name: "m" backend: "python" parameters { key: "LANE" value { string_va
 
 
 def config(more=""):
-    return ModelConfig.from_proto(pbtxt.parse(f"{CONFIG} {more}", "config.pbtxt"))
+    return ModelConfig.from_proto(pbtxt.parse(f"{CONFIG} {more}".encode(), "config.pbtxt"))
 
 
 COMPLETES = """
@@ -147,13 +144,11 @@ def backend(tmp_path):
 
 
 def test_a_config_is_completed_in_the_server(backend, tmp_path):
-    body = "config.add_input({'name': 'I', 'data_type': 'TYPE_FP32', 'dims': [4]}); import os; os.environ['INSIDE_SEEN'] = '1'"
+    body = "import os; os.environ['SEEN'] = '1'; config.add_input({'name': 'I', 'data_type': 'TYPE_FP32', 'dims': [4]})"
     folder = write(tmp_path / "m", COMPLETES.format(body=body))
-    import os
-
     completed = backend.complete(ModelFiles(folder, 1), config())
     assert list(completed.inputs) == ["I"]
-    assert os.environ.pop("INSIDE_SEEN") == "1"
+    assert os.environ.pop("SEEN") == "1"
 
 
 def test_a_config_that_cannot_be_completed_says_why(backend, tmp_path):

@@ -16,7 +16,7 @@ from bident.errors import Code, ServeError
 from bident.model import normalise, pbtxt, validate
 from bident.model.config import ModelConfig
 from bident.wire.infer import InferRequest
-from tests.unit.engine.engine_fakes import BATCHING, IO, Echo, clients_of, model_config, servable_of, until
+from tests.unit.engine.engine_fakes import BATCHING, IO, Asked, Echo, clients_of, model_config, servable_of, until
 
 
 def tensors(kind: str, words: str) -> str:
@@ -76,6 +76,17 @@ class Open(RequestInstance):
         """One answer to the only request of a batch."""
         outputs = {name: np.array(rows, np.float32)} if rows else {}
         self.asked[batch][2].replied(0, outputs, final=final, **more)
+
+
+def total(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A model that adds A and B."""
+    return {"Y": inputs["A"] + inputs["B"]}
+
+
+def values(request: Asked, name: str = "Y") -> list[list[float]]:
+    """The rows of one output of an answer."""
+    found: list[list[float]] = request.tensors[name].tolist()
+    return found
 
 
 async def reached(*instances: Open, batches: int = 1) -> None:

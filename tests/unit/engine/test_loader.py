@@ -214,7 +214,10 @@ def test_loading_is_tried_again_as_often_as_asked(tmp_path: Path) -> None:
     [
         ("dynamic_batching {", "config.pbtxt"),
         ("dynamic_batching { preferred_batch_size: [ 99 ] }", "preferred size must be <= max batch size"),
-        ('parameters { key: "LANE" value { string_value: "gpu" } }', "parameter LANE is 'gpu'; use 'inline' or 'thread'"),
+        (
+            'parameters { key: "LANE" value { string_value: "gpu" } }',
+            "parameter LANE is 'gpu'; use 'inline' or 'thread'",
+        ),
         ("version_policy { specific { versions: [ 7 ] } }", "at least one version must be available"),
         ("instance_group { kind: KIND_GPU }", "no GPUs are available"),
     ],

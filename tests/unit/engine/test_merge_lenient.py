@@ -27,6 +27,7 @@ LENIENT = IO.partition("output")[0] + OUTPUTS
     ("name", "given", "expected"),
     [
         ("F", np.array([[1.5, 2]] * 3), [[1.5, 2]] * 3),
+        ("F", np.array([[np.inf, -np.inf]] * 3), [[np.inf, -np.inf]] * 3),
         ("F", np.ones(6, np.float32), [[1, 1]] * 3),
         ("F", np.ones((3, 1, 2), np.float32), [[1, 1]] * 3),
         ("I", np.array([1, -2, 127]), [[1], [-2], [127]]),
@@ -47,6 +48,7 @@ def test_outputs_that_say_the_same_in_another_form_are_taken(name: str, given: A
     [
         ("F", np.ones((3, 2), np.int64), "has datatype INT64"),
         ("F", np.ones((2, 2), np.float32), "has shape [2, 2]"),
+        ("F", np.array([[1e39, 1]] * 3), "has datatype FP64"),
         ("I", np.array([1, 2, 128]), "has datatype INT64"),
         ("I", np.array([1.0, 2, 3]), "has datatype FP64"),
         ("V", np.ones(6, np.float32), "has shape [6]"),
