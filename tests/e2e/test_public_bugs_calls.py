@@ -269,18 +269,24 @@ def test_a_model_learns_that_its_client_has_gone(site: PythonSite, tmp_path: Pat
 def test_queued_requests_of_those_who_left_never_run(
     site: PythonSite, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    hold, ran = tmp_path / "hold", tmp_path / "ran"
+    hold, begun, ran = (tmp_path / name for name in ("hold", "begun", "ran"))
     hold.touch()
     before = site.failures("one", "CANCELED")
-    busy = pool.submit(site.value, f"while os.path.exists({str(hold)!r}): time.sleep(0.002)\nanswer = 'busy'")
+    code = (
+        f"open({str(begun)!r}, 'w').close()\nend = time.monotonic() + 60\n"
+        f"while os.path.exists({str(hold)!r}) and time.monotonic() < end: time.sleep(0.002)\nanswer = 'busy'"
+    )
+    busy = pool.submit(site.value, code)
+    eventually(begun.exists, "the model is at work")
     wires = [Wire(site.server.port) for _ in range(20)]
     for wire in wires:
         wire.send(request("/v2/models/one/infer", body_of(f"open({str(ran)!r}, 'a').write('x')")))
-    eventually(lambda: site.pending("one") >= 20, "20 requests wait")
+    eventually(lambda: site.pending("one") == 20, "20 requests wait")
     for wire in wires:
         wire.socket.close()
-    eventually(lambda: site.pending("one") <= 1, "the requests of those who left are gone", seconds=5)
+    eventually(lambda: site.pending("one") == 0, "the requests of those who left are gone", seconds=5)
     staying = pool.submit(site.value, "answer = 'stays'")
+    eventually(lambda: site.pending("one") == 1, "the client who stays waits")
     hold.unlink()
     assert (busy.result(), staying.result()) == ("busy", "stays")
     assert not ran.exists()

@@ -144,7 +144,10 @@ def _cast(given: NDArray[Any] | np.generic, datatype: DataType) -> NDArray[Any] 
     """``given`` as ``datatype`` where that loses no value: numpy makes FP64 and INT64 of what nobody typed."""
     wanted = datatype.numpy
     if given.dtype == np.float64 and datatype is FP32:
-        return np.asarray(given, dtype=wanted)
+        with np.errstate(over="ignore"):
+            cast = np.asarray(given, dtype=wanted)
+        # A number too large for FP32 must not become infinity.
+        return cast if np.array_equal(np.isinf(cast), np.isinf(given)) else given
     if given.dtype.kind in "iu" and wanted.kind in "iu" and datatype is not BYTES:
         limits = np.iinfo(wanted)
         if not given.size or (int(given.min()) >= limits.min and int(given.max()) <= limits.max):

@@ -28,6 +28,7 @@ class Settler:
         self._name = config.name
         self._version = version
         self._batching = config.max_batch_size > 0
+        self._decoupled = config.decoupled
         self._stats = stats
 
     def settle(self, batch: Batch) -> None:
@@ -80,8 +81,8 @@ class Settler:
         *,
         final: bool,
     ) -> None:
-        """Give ``request`` of ``batch`` one answer of its own; no ``columns`` where only the end has come."""
-        if request.outputs is not None and columns:
+        """Give ``request`` of ``batch`` one answer of its own; a stream may end with one without ``columns``."""
+        if request.outputs is not None and (columns or not self._decoupled):
             try:
                 columns = wanted_columns(request, columns)
             except ServeError as error:

@@ -99,7 +99,7 @@ class PythonBackend(Backend):
 
 def _is_inside(config: ModelConfig) -> bool:
     """Whether the model is trusted to run in the server itself."""
-    return config.parameters.get(LANE, "").lower() == "thread" or bool(os.environ.get("FORCE_THREAD_EXPERIMENT"))
+    return config.parameters.get(LANE, "").lower() == "thread"
 
 
 def _check_environment(config: ModelConfig) -> None:

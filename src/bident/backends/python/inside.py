@@ -8,7 +8,7 @@ costs, and why a model has to ask for it:
   their batch the answer, as in a worker.)
 - A model that never returns keeps its thread, and its requests unanswered, until the server ends.
 - Python code of the model and the server's event loop take turns (the GIL): while such a model computes
-  in Python, answers of all models are late. It is for models that are quick, or compute in native code.
+  in Python, the server has half of a core. It is for models that are quick, or compute in native code.
 - The server's own interpreter and packages run it (no ``EXECUTION_ENV_PATH``). Models share what a
   process has once: ``os.environ``, the working directory, ``sys.path`` and the state of packages (see
   ``inside_loading`` for how their own modules are kept apart). Only the main thread may set signal handlers.

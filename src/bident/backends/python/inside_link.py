@@ -86,6 +86,8 @@ class InsideLink:
         """Batches with requests that await an answer."""
         self.loop_thread = 0
         """The thread of the event loop, which must never wait for itself."""
+        self.before_answering: Callable[[], None] = _nothing
+        """What has to be done before anybody hears of what a model has done."""
         self.is_open = False
         """Whether the model may ask the server."""
         self.is_abandoned = False
@@ -96,6 +98,7 @@ class InsideLink:
     def send(self, kind: int, header: dict[str, Any], parcel: Bundle | None = None) -> None:
         """Say one thing."""
         if kind == Kind.RESPONSES:
+            self.before_answering()
             if parcel is not None:
                 parcel.settle()
             self._post(_responses(header))
@@ -122,6 +125,7 @@ class InsideLink:
         described = [bundle.add(name, word, column, ()) for column, (name, word, _) in zip(columns, kinds, strict=True)]
         if bundle.is_large:
             return False
+        self.before_answering()
         bundle.settle()
         self._post([Answers(batch, {d[0]: d[2] for d in described}, [rows] * count), BatchDone(batch, start, end)])
         return True
@@ -143,6 +147,8 @@ class InsideLink:
         waiter.refused = _NOT_READY
         call = self.open_call(waiter)
         try:
+            if parcel is not None:
+                parcel.settle()
             details["files"] = {name: array.tobytes() for name, _, array in details.get("files", ())}
             if self.is_open:
                 self._post([ModelCall(call, what, **details)])
@@ -231,6 +237,10 @@ class InsideLink:
             trace=header["trace"],
         )
         self._post([InferCall(call, header["model"], header["version"], header["decoupled"], request)])
+
+
+def _nothing() -> None:
+    """By default nothing has to be done."""
 
 
 def _responses(header: dict[str, Any]) -> list[Event]:

@@ -8,7 +8,7 @@ the model goes: two models, or two versions, may each have a ``helpers.py`` of t
 What the models and the server do share is everything else: the installed packages and their state,
 ``sys.path``, ``os.environ``, the working directory. A neighbour that is imported in another way
 (``importlib.import_module("helpers")``, a pickle that names it) is known under its plain name to
-everybody until the model's call returns: there, two models that do so at once can get each other's.
+everybody until the model answers: there, two models that do so at once can get each other's.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Imports:
 
     def withdraw(self) -> None:
         """Take neighbours that are known under their plain names out of everybody else's way."""
+        if not self.fresh:
+            return
         fresh, self.fresh = self.fresh, []
         for spec in fresh:
             module = sys.modules.get(spec.name)
@@ -102,10 +104,11 @@ class Imports:
         """``__import__`` of the model's code."""
         first = name.partition(".")[0]
         level = arguments[3] if len(arguments) > 3 else named.get("level", 0)
-        if level or not self.has(first):
+        wanted = arguments[2] if len(arguments) > 2 else named.get("fromlist")
+        # A list is what C code passes (a pickle is being read): it looks for the module under its plain name then.
+        if level or type(wanted) is list or not self.has(first):
             return builtins.__import__(name, *arguments, **named)
         module = importlib.import_module(f"{self.package}.{name}")
-        wanted = arguments[2] if len(arguments) > 2 else named.get("fromlist")
         if not wanted:
             return sys.modules[f"{self.package}.{first}"]
         # Once more, for the modules that may be among what is wanted of it.

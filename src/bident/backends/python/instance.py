@@ -14,6 +14,7 @@ from bident.backends.python.host import WorkerSpec
 from bident.backends.python.messages import BatchDone, Died, Event, Reply
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.supervisor import Patience, State, Supervisor
+from bident.errors import Code, ServeError
 from bident.observe.clock import utc
 from bident.wire.infer import InferRequest
 
@@ -128,9 +129,14 @@ class HostedInstance(RequestInstance):
         sent = self._sent[reply.batch]
         if reply.final:
             self._note_final(sent, 1)
-        sent.answers.replied(
-            reply.index, reply.outputs, error=reply.error, parameters=reply.parameters, final=reply.final
-        )
+        error = reply.error
+        if reply.rescheduled:
+            error = ServeError(
+                Code.UNSUPPORTED,
+                f"model '{self._host.spec.model_name}' wants a request once more (REQUEST_RELEASE_RESCHEDULE), which "
+                "only models with iterative sequences may: answer it, or send several responses",
+            )
+        sent.answers.replied(reply.index, reply.outputs, error=error, parameters=reply.parameters, final=reply.final)
 
     def _executed(self, sent: _Sent, start_ns: int, end_ns: int) -> None:
         if sent.executing:
