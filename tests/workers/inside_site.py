@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic_ns
 
 import numpy as np
+from worker_driving import MODELS, spec_of
 
 from bident.backends.python.inside import InsideInstance
 from bident.backends.python.metrics import CustomMetrics
@@ -17,7 +18,6 @@ from bident.backends.python.supervisor import Patience
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import from_numpy
 from bident.wire.infer import Column, InferInput, InferRequest, InferResponse
-from conftest import MODELS, spec_of
 
 QUICK = Patience(start_seconds=10, finalize_seconds=10, ready_seconds=5)
 DEADLINE_SECONDS = 20
@@ -124,12 +124,12 @@ class Peers:
 class Site:
     """One instance."""
 
-    def __init__(self, model, patience=QUICK, metrics=None, **changes):
+    def __init__(self, model, patience=QUICK, metrics=None, inline=False, **changes):
         folder = MODELS / model if isinstance(model, str) else model
         self.metrics = metrics or CustomMetrics()
         self.peers = Peers()
         self.states = []
-        self.instance = InsideInstance(spec_of(folder, **changes), self.metrics, patience)
+        self.instance = InsideInstance(spec_of(folder, **changes), self.metrics, patience, inline=inline)
 
     async def start(self):
         await self.instance.start(self.peers, lambda: self.states.append(self.instance.is_available))

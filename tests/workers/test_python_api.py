@@ -15,7 +15,7 @@ MODEL_EXCEPTION = "TritonModelException"
 
 @pytest.fixture(scope="module")
 def script():
-    from conftest import MODELS, Driver, spec_of
+    from worker_driving import MODELS, Driver, spec_of
 
     driver = Driver(spec_of(MODELS / "script"))
     yield driver

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worker_driving import MODELS
 
 from bident.backends.python.environment import environment_of
 from bident.backends.python.messages import Request
 from bident.errors import ConfigError
-from conftest import MODELS
 
 WHERE = """
 import sys, os

@@ -10,11 +10,11 @@ import time
 
 import numpy as np
 import pytest
+from worker_driving import MODELS, assert_gone, descriptors, is_alive, spec_of, wait_until
 
 from bident.backends.python.host import Worker
 from bident.backends.python.messages import Request
 from bident.errors import Code, ServeError
-from conftest import MODELS, assert_gone, descriptors, is_alive, spec_of, wait_until
 
 PREFIX = "Failed to process the request(s) for model 'script_0_0', message: "
 
@@ -46,7 +46,7 @@ def test_what_execute_does_wrong_is_told(shared_script, code, message):
 
 @pytest.fixture(scope="module")
 def shared_script():
-    from conftest import Driver
+    from worker_driving import Driver
 
     driver = Driver(spec_of(MODELS / "script"))
     yield driver

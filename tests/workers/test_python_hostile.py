@@ -8,10 +8,10 @@ import random
 
 import numpy as np
 import pytest
+from worker_driving import assert_gone
 
 from bident.backends.python.messages import Answers, Died, Reply, Request
 from bident.backends.python.worker.bident_worker.frames import BrokenChannelError, Kind, Reader, prefix
-from conftest import assert_gone
 
 SEND = "link = request._batch.link; from bident_worker.frames import *; import json, struct\n"
 
@@ -74,7 +74,7 @@ def test_nonsense_ends_the_worker_and_not_the_server(start_worker, code):
 
 
 def test_descriptors_that_were_not_asked_for_are_closed(start_worker):
-    from conftest import descriptors
+    from worker_driving import descriptors
 
     driver = start_worker("script")
     driver.script("pass")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worker_driving import assert_gone, is_alive, wait_until
 
 from bident.backends.python import segments
 from bident.backends.python.messages import Request
 from bident.backends.python.worker.bident_worker.arrays import DamagedError, Parcel, unpack
 from bident.backends.python.worker.bident_worker.memory import KEPT_EMPTY, Blocks, Segment, Views, segment_size
-from conftest import assert_gone, is_alive, wait_until
 
 SHM = Path("/dev/shm")
 
@@ -227,7 +227,7 @@ def test_a_worker_may_not_have_all_the_memory(start_worker):
 HOST = """
 import sys, numpy as np, time
 sys.path.insert(0, {tests!r})
-from conftest import *
+from worker_driving import *
 driver = Driver(spec_of(MODELS / "script"))
 driver.run(Request(inputs={{"CODE": np.array([b"answer = 1"], object), "X": np.zeros(500_000)}}))
 driver.send(Request(inputs={{"CODE": np.array([{code!r}], object)}}))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 from PIL import Image
+from worker_driving import Driver, spec_of
 
 from bident.backends.python.messages import Request
 from bident.errors import Code
@@ -18,7 +19,6 @@ from bident.zoo import RECIPES
 from bident.zoo.photos import photo_file
 from bident.zoo.reference import run_onnx
 from bident.zoo.wheel import WheelFile, unpacked
-from conftest import Driver, spec_of
 
 FACES = WheelFile(
     requirement="nudenet==3.4.2",

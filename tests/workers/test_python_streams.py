@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worker_driving import MODELS, Driver, spec_of
 
 from bident.backends.python.messages import BatchDone, Readiness, Reply, Request
 from bident.errors import Code
-from conftest import MODELS, Driver, spec_of
 
 
 def numbers(*values):

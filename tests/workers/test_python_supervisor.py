@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from worker_driving import MODELS, assert_gone, is_alive, spec_of
 
 from bident.backends.python.messages import Answers, Batch, BatchDone, Died, Reply, Request
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.supervisor import Patience, State, Supervisor
 from bident.errors import Code, ServeError
-from conftest import MODELS, assert_gone, is_alive, spec_of
 
 QUICK = Patience(start_seconds=10, finalize_seconds=5, backoff_seconds=0.01, restart_limit=3, ready_seconds=0.3)
 

@@ -49,7 +49,7 @@ def test_every_numeric_datatype_in_every_size(shared_identity, dtype, size):
 
 @pytest.fixture(scope="module")
 def shared_identity():
-    from conftest import MODELS, Driver, spec_of
+    from worker_driving import MODELS, Driver, spec_of
 
     driver = Driver(spec_of(MODELS / "identity"))
     yield driver
@@ -158,8 +158,9 @@ def test_outputs_outlive_the_worker(start_worker):
 
 
 def test_auto_complete_and_arguments(start_worker):
+    from worker_driving import MODELS, spec_of
+
     from bident.backends.python.host import Worker
-    from conftest import MODELS, spec_of
 
     worker = Worker(spec_of(MODELS / "add_sub"))
     try:
@@ -175,8 +176,9 @@ def test_auto_complete_and_arguments(start_worker):
 
 
 def test_a_model_without_auto_complete_completes_nothing():
+    from worker_driving import MODELS, spec_of
+
     from bident.backends.python.host import Worker
-    from conftest import MODELS, spec_of
 
     worker = Worker(spec_of(MODELS / "identity"))
     try:

@@ -2,7 +2,7 @@
 
 What a model may do and how it is configured is Triton's (``python_backend``'s README): parameters
 ``EXECUTION_ENV_PATH`` and ``FORCE_CPU_ONLY_INPUT_TENSORS`` (which changes nothing here). ``LANE``
-says where it runs: ``process`` (the default) or ``thread``.
+says where it runs: ``process`` (the default), ``thread`` or ``inline``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PythonBackend(Backend):
 
     name: ClassVar[str] = "python"
     completes_elsewhere: ClassVar[bool] = True
-    lanes: ClassVar[tuple[str, ...]] = ("process", "thread")
+    lanes: ClassVar[tuple[str, ...]] = ("process", "thread", "inline")
 
     def __init__(self, options: BackendOptions | None = None) -> None:
         super().__init__(options)
@@ -66,7 +66,8 @@ class PythonBackend(Backend):
     def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> RequestInstance:
         spec = self._spec(files, config, device)
         if _is_inside(config):
-            return inside.InsideInstance(spec, self._metrics, self._patience)
+            inline = _lane(config) == "inline"
+            return inside.InsideInstance(spec, self._metrics, self._patience, inline=inline)
         if sys.platform == "win32":
             raise ConfigError(
                 f"model '{config.name}': worker processes need Unix sockets that carry descriptors, which Windows has "
@@ -99,14 +100,18 @@ class PythonBackend(Backend):
 
 def _is_inside(config: ModelConfig) -> bool:
     """Whether the model is trusted to run in the server itself."""
-    return config.parameters.get(LANE, "").lower() == "thread"
+    return _lane(config) in ("thread", "inline")
+
+
+def _lane(config: ModelConfig) -> str:
+    return config.parameters.get(LANE, "").lower()
 
 
 def _check_environment(config: ModelConfig) -> None:
     if config.parameters.get(_ENVIRONMENT):
         raise ConfigError(
-            f"model '{config.name}': {LANE} 'thread' runs it in the server's own Python, so {_ENVIRONMENT} cannot be "
-            f"had; leave out one of the two parameters"
+            f"model '{config.name}': {LANE} '{_lane(config)}' runs it in the server's own Python, "
+            f"so {_ENVIRONMENT} cannot be had; leave out one of the two parameters"
         )
 
 

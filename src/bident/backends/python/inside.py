@@ -1,7 +1,7 @@
-"""``LANE`` ``thread``: a trusted Python model inside the server, on a thread of its own.
+"""``LANE`` ``thread`` or ``inline``: a trusted Python model inside the server.
 
-The same ``model.py`` as in a worker process, without the way to another process and back. What that
-costs, and why a model has to ask for it:
+The same ``model.py`` as in a worker process, on a thread of its own in the server's. What that costs,
+and why a model has to ask for it:
 
 - What cannot be caught ends the server, with every other model: a crash of native code, ``os._exit``, memory
   running out. There is nothing to restart. (Exceptions, ``SystemExit`` and ``KeyboardInterrupt`` cost
@@ -13,6 +13,12 @@ costs, and why a model has to ask for it:
   process has once: ``os.environ``, the working directory, ``sys.path`` and the state of packages (see
   ``inside_loading`` for how their own modules are kept apart). Only the main thread may set signal handlers.
 - What a model prints goes where the server's output goes, not to its log.
+
+``LANE`` ``inline`` spares a model the thread, too: the event loop itself calls ``execute``, which is the
+fastest way for a model of some microseconds, and a promise of its author: while it executes, nothing
+else in the server does. So it cannot ask the server for anything (other models, loads, readiness), nor
+be asynchronous or decoupled, and must not wait for anything that the server has to do, such as an HTTP
+request to it. It is initialised and finalised on a thread of its own all the same.
 """
 
 from __future__ import annotations
@@ -40,9 +46,9 @@ class InsideInstance(HostedInstance):
 
     _host: InsideHost
 
-    def __init__(self, spec: WorkerSpec, metrics: CustomMetrics, patience: Patience) -> None:
+    def __init__(self, spec: WorkerSpec, metrics: CustomMetrics, patience: Patience, *, inline: bool = False) -> None:
         super().__init__()
-        self._host = InsideHost(spec, self._take, self._enter, metrics, patience)
+        self._host = InsideHost(spec, self._take, self._enter, metrics, patience, inline=inline)
 
     def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
         self._host.run(Job(number, requests, inputs))

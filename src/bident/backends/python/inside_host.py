@@ -39,8 +39,13 @@ class InsideHost:
         changed: Callable[[State], None],
         metrics: CustomMetrics,
         patience: Patience,
+        *,
+        inline: bool = False,
     ) -> None:
-        """``deliver`` gets what the model says, ``changed`` every new ``state``, both on the loop."""
+        """``deliver`` gets what the model says, ``changed`` every new ``state``, both on the loop.
+
+        ``inline``: the loop executes batches itself; then the model must never wait for it.
+        """
         self.spec = spec
         self.state = State.STARTING
         self.since = time.time()
@@ -48,6 +53,7 @@ class InsideHost:
         self._deliver = deliver
         self._changed = changed
         self._patience = patience
+        self._inline = inline
         self._metrics = metrics.worker()
         self._link = InsideLink(spec.instance_name, self._post, self._metrics)
         self._thread = ModelThread(spec, self._link)
@@ -79,12 +85,14 @@ class InsideHost:
             said = await self._started()
             if "error" in said:
                 raise ServeError(Code.INTERNAL, said["error"])
+            if self._inline:
+                self._check_inline()
         except BaseException as error:
             self._thread.end()
             self._hear_no_more()
             self._enter(State.FAILED, str(error))
             raise
-        self._link.is_open = True
+        self._link.is_open = not self._inline
         self._enter(State.READY, "")
 
     def run(self, job: Job) -> None:
@@ -93,14 +101,22 @@ class InsideHost:
             what = f"instance '{self.spec.instance_name}' is {self.state.value}"
             raise ServeError(Code.UNAVAILABLE, f"{what}. {self.reason}".rstrip())
         self._open[job.number] = set(range(len(job.requests)))
-        self._last_handed = (job.number, job.cancelled)
-        self._thread.run(job)
+        if self._inline:
+            self._watching = True
+            self._thread.run_here(job)
+            self._watching = False
+            self._take()
+        else:
+            self._last_handed = (job.number, job.cancelled)
+            self._thread.run(job)
 
     def poll(self) -> None:
         """Take in what the model has said; if that is nothing, wait a moment for it to say something.
 
         The thread is let run meanwhile, and wakes this one: sooner than the event loop would be woken.
         """
+        if self._inline:
+            return
         self._watching = True
         if not self._said:
             # It may have been rung for what has been taken in already: then this wait is over at once.
@@ -241,6 +257,17 @@ class InsideHost:
         except asyncio.TimeoutError:
             what = f"'initialize' did not return within {seconds:g} seconds; its thread stays until it does"
             raise ServeError(Code.INTERNAL, f"'{self.spec.instance_name}': {what}") from None
+
+    def _check_inline(self) -> None:
+        kind = (
+            "is decoupled" if self.spec.decoupled else "has an asynchronous 'execute'" if self._thread.is_async else ""
+        )
+        if kind:
+            raise ServeError(
+                Code.UNSUPPORTED,
+                f"model '{self.spec.model_name}' {kind}, so the event loop cannot execute it: use LANE 'thread'",
+            )
+        self._link.refusal = "a model with LANE 'inline' cannot ask the server, which waits for it: use LANE 'thread'"
 
     def _hear_no_more(self) -> None:
         self._link.is_abandoned = True

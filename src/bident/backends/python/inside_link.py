@@ -90,6 +90,8 @@ class InsideLink:
         """What has to be done before anybody hears of what a model has done."""
         self.is_open = False
         """Whether the model may ask the server."""
+        self.refusal = _NOT_READY
+        """What it is told if it may not."""
         self.is_abandoned = False
         """Whether what the model says is heard no more."""
 
@@ -153,7 +155,7 @@ class InsideLink:
             if self.is_open:
                 self._post([ModelCall(call, what, **details)])
             else:
-                self.hand_over(call, {"error": _NOT_READY})
+                self.hand_over(call, {"error": self.refusal})
             return self.next_answer(waiter)
         finally:
             self.close_call(call)
@@ -172,7 +174,7 @@ class InsideLink:
 
     def next_answer(self, waiter: InsideWaiter) -> Frame:
         """Wait for the next answer."""
-        if threading.get_ident() == self.loop_thread:
+        if threading.get_ident() == self.loop_thread and waiter.answers.empty():
             raise TritonModelException("the server's event loop cannot wait: ask from the model's own threads")
         frame: Frame = waiter.answers.popleft()
         return frame
@@ -224,7 +226,7 @@ class InsideLink:
     def _infer(self, header: dict[str, Any]) -> None:
         call = header["call"]
         if not self.is_open:
-            self.hand_over(call, {"error": [CODES.index(Code.UNAVAILABLE), _NOT_READY], "final": True})
+            self.hand_over(call, {"error": [CODES.index(Code.UNAVAILABLE), self.refusal], "final": True})
             return
         request = Request(
             id=header["id"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import sys
 import threading
@@ -42,6 +43,7 @@ class ModelThread:
         self._imports = Imports(runtime, directory, version, spec.file_name)
         link.before_answering = self._imports.withdraw
         self._model = Model(runtime, self._imports.load, requests_of)
+        self._context = contextvars.Context()
         self._jobs: SimpleQueue[Job | Callable[[], None] | None] = SimpleQueue()
         self._unwanted = False
 
@@ -58,6 +60,18 @@ class ModelThread:
         """Have a batch executed."""
         self._jobs.put(job)
 
+    def run_here(self, job: Job) -> None:
+        """Execute a batch in the calling thread, as if it were the model's. The model must have been initialised."""
+        run = self._model.run
+        assert run is not None
+        self._context.run(self._run, run, job)
+        self._imports.withdraw()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the model's ``execute`` is a coroutine."""
+        return self._model.is_async
+
     def ask_ready(self, told: Told) -> None:
         """Ask the model's ``is_ready``, once it is at nothing else."""
         self._jobs.put(lambda: told(self._model.readiness()))
@@ -71,6 +85,7 @@ class ModelThread:
         try:
             said = self._model.start(do, self._spec.arguments())
             self._imports.withdraw()
+            self._context = contextvars.copy_context()
             started(said)
             if self._model.run is not None:
                 self._serve(self._model.run)
@@ -87,13 +102,16 @@ class ModelThread:
             if job is None or self._unwanted:
                 return
             if type(job) is Job:
-                try:
-                    run(job)
-                except BaseException as error:
-                    # Only what is wrong here gets so far: what the model raises has been answered.
-                    logger.exception("%s: a batch could not be executed", self._spec.instance_name)
-                    self._link.fail(job.number, len(job.requests), error)
+                self._run(run, job)
             else:
                 job()  # type: ignore[operator]
             del job  # or the last batch's tensors would stay until the next one comes
             self._imports.withdraw()
+
+    def _run(self, run: Callable[[Job], None], job: Job) -> None:
+        try:
+            run(job)
+        except BaseException as error:
+            # Only what is wrong here gets so far: what the model raises has been answered.
+            logger.exception("%s: a batch could not be executed", self._spec.instance_name)
+            self._link.fail(job.number, len(job.requests), error)

@@ -79,12 +79,19 @@ class HostedInstance(RequestInstance):
     def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
         """Hand a batch over."""
         self._last_batch = number = self._last_batch + 1
-        self._send(number, requests, inputs)
         self._sent[number] = _Sent(number, answers, len(requests))
+        try:
+            self._send(number, requests, inputs)
+        except ServeError:
+            del self._sent[number]
+            raise
 
     @abstractmethod
     def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
-        """Have the host execute batch ``number``. Raises ServeError if it cannot take it."""
+        """Have the host execute batch ``number``, which may be answered before this returns.
+
+        Raises ServeError if it cannot be taken.
+        """
 
     def poll(self) -> None:
         """Take in what the host has to say."""

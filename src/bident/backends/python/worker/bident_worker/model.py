@@ -53,6 +53,11 @@ class Model:
         """Executes a batch and answers it; None before the model has been initialised."""
         return None if self._execution is None else self._execution.run
 
+    @property
+    def is_async(self) -> bool:
+        """Whether ``execute`` is a coroutine."""
+        return inspect.iscoroutinefunction(getattr(self._model, "execute", None))
+
     def readiness(self) -> dict[str, Any]:
         """Whether the model says that it is ready, and if it does not, why."""
         if self._execution is None:
