@@ -1,4 +1,4 @@
-"""The smallest Python model as JSON over HTTP: Bident in both of its lanes, and a real Triton."""
+"""The smallest Python model as JSON over HTTP: Bident in each of its lanes, and a real Triton."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ TITLE = "identity FP32[4], a Python model, JSON over HTTP"
 BODY = b'{"inputs":[{"name":"INPUT0","shape":[1,4],"datatype":"FP32","data":[1.5,-2.0,3.25,4.0]}]}'
 MAX_BATCH_SIZE = 64
 TRITON = "Triton 2.51 Python backend"
-PROCESS, THREAD = "identity", "identity_thread"
-"""The same model.py and config.pbtxt; the second also asks for the thread lane."""
+PROCESS, THREAD, INLINE = "identity", "identity_thread", "identity_inline"
+"""The same model.py and config.pbtxt; the second and third also ask to run inside the server."""
 
-FASTER = {PROCESS: Bar(at_least=2.5), THREAD: Bar(at_least=4.0)}
-LANES = {PROCESS: "process lane", THREAD: "thread lane"}
+FASTER = {PROCESS: Bar(at_least=2.5), THREAD: Bar(at_least=4.0), INLINE: Bar(at_least=4.0)}
+LANES = {PROCESS: "process lane", THREAD: "thread lane", INLINE: "inline lane"}
 
 
 def run(plan: Plan) -> list[Row]:
-    """Latency at 1 connection, throughput at 8 and 32, of either lane against Triton."""
+    """Latency at 1 connection, throughput at 8 and 32, of each lane against Triton."""
     shared, ours = plan.workspace / "python_shared", plan.workspace / "python_ours"
     for repository in (shared, ours):
         python_models.identity(repository, PROCESS, dims=4, max_batch_size=MAX_BATCH_SIZE)
-    python_models.identity(ours, THREAD, dims=4, max_batch_size=MAX_BATCH_SIZE, thread_lane=True)
+    python_models.identity(ours, THREAD, dims=4, max_batch_size=MAX_BATCH_SIZE, lane="thread")
+    python_models.identity(ours, INLINE, dims=4, max_batch_size=MAX_BATCH_SIZE, lane="inline")
     with (
         Bident(ours, plan.log("python_bident")) as bident,
         RealTriton(shared, plan.log("python_triton")) as triton,
@@ -42,17 +43,17 @@ def run(plan: Plan) -> list[Row]:
 
 
 def check_lanes(bident: Server) -> None:
-    """Raises RuntimeError unless one of the two models runs in a worker process and the other in the server."""
+    """Raises RuntimeError unless one of the models runs in a worker process and the others in the server."""
     workers = len(psutil.Process(bident.pid).children())
     if workers != 1:
         raise RuntimeError(f"{PROCESS} alone should have a worker process, and there are {workers} of them")
 
 
 def measure(plan: Plan, bident: Server, triton: Server) -> list[Row]:
-    """``bident`` serves both models, ``triton`` the first."""
+    """``bident`` serves all models, ``triton`` the first."""
     body = plan.workspace / "python_identity.json"
     body.write_bytes(BODY)
-    contenders = [(bident, PROCESS), (bident, THREAD), (triton, PROCESS)]
+    contenders = [*((bident, model) for model in LANES), (triton, PROCESS)]
     for server, model in contenders:
         _check_answer(server, model)
     turns = [partial(_turn, plan, body, server, model) for server, model in contenders]
@@ -70,19 +71,19 @@ def _turn(plan: Plan, body: Path, server: Server, model: str, connections: int) 
 
 def _latency(plan: Plan, turns: list[Turn]) -> list[Row]:
     loads = interleave(plan.rounds, *(partial(turn, 1) for turn in turns))
-    process, thread, triton = ([load.p50_us for load in each] for each in loads)
+    *ours, triton = ([load.p50_us for load in each] for each in loads)
     return [
         compared(f"p50, 1 connection, {LANES[model]}", "us", Bar(at_most=1.0), mine, TRITON, triton)
-        for model, mine in ((PROCESS, process), (THREAD, thread))
+        for model, mine in zip(LANES, ours, strict=True)
     ]
 
 
 def _throughput(plan: Plan, turns: list[Turn], connections: int) -> list[Row]:
     loads = interleave(plan.rounds, *(partial(turn, connections) for turn in turns))
-    process, thread, triton = ([load.per_second for load in each] for each in loads)
+    *ours, triton = ([load.per_second for load in each] for each in loads)
     return [
         compared(f"throughput, {connections} connections, {LANES[model]}", "req/s", FASTER[model], mine, TRITON, triton)
-        for model, mine in ((PROCESS, process), (THREAD, thread))
+        for model, mine in zip(LANES, ours, strict=True)
     ]
 
 

@@ -15,17 +15,17 @@ output [ {{ name: "OUTPUT0", data_type: TYPE_FP32, dims: [ {dims} ] }} ]
 instance_group [ {{ count: 1, kind: KIND_CPU }} ]
 """
 _BATCHING = "dynamic_batching { }\n"
-_THREAD_LANE = 'parameters { key: "LANE" value: { string_value: "thread" } }\n'
+_LANE = 'parameters { key: "LANE" value: { string_value: "%s" } }\n'
 
 
-def identity(repository: Path, name: str, *, dims: int, max_batch_size: int = 0, thread_lane: bool = False) -> Path:
+def identity(repository: Path, name: str, *, dims: int, max_batch_size: int = 0, lane: str = "") -> Path:
     """Add an FP32 identity of shape [``dims``] as ``name``, -1 for any length; batched if it may be.
 
-    ``thread_lane`` appends the parameter that makes Bident run it inside the server; Triton ignores it.
+    ``lane`` appends the parameter that says where Bident runs it; Triton ignores it.
     Returns ``repository``.
     """
     config = _CONFIG.lstrip().format(dims=dims, max_batch_size=max_batch_size)
-    config += _BATCHING * (max_batch_size > 0) + _THREAD_LANE * thread_lane
+    config += _BATCHING * (max_batch_size > 0) + _LANE % lane * bool(lane)
     model = repository / name / "1" / "model.py"
     model.parent.mkdir(parents=True)
     shutil.copy2(MODEL, model)

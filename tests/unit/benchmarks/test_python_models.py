@@ -9,7 +9,7 @@ def config(repository, name):
 
 def test_the_thread_lane_is_all_that_differs(tmp_path):
     python_models.identity(tmp_path, "plain", dims=4, max_batch_size=64)
-    python_models.identity(tmp_path, "thread", dims=4, max_batch_size=64, thread_lane=True)
+    python_models.identity(tmp_path, "thread", dims=4, max_batch_size=64, lane="thread")
     plain, thread = config(tmp_path, "plain"), config(tmp_path, "thread")
     assert thread.removeprefix(plain) == 'parameters { key: "LANE" value: { string_value: "thread" } }\n'
     sources = [(tmp_path / name / "1" / "model.py").read_bytes() for name in ("plain", "thread")]
