@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import orjson
 
 from bident.doors.http.v2_response import flat
@@ -31,4 +32,8 @@ def encode(response: InferResponse) -> bytes:
 
 def _value(output: InferOutput) -> Any:
     elements = flat(output.name, output.datatype, output.array)
-    return elements[0] if len(elements) == 1 else elements
+    if len(elements) != 1:
+        return elements
+    first = elements[0]
+    # Floats stay numpy's, whose shortest text they are written as; numpy has more integers than orjson knows.
+    return first.item() if isinstance(first, np.integer | np.bool_) else first
