@@ -25,6 +25,7 @@ from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.errors import ServeError, SettingsError
+from bident.model import near_miss
 from bident.model.repository import Repository
 from bident.model.scratch import ScratchRoot
 from bident.observe import log
@@ -91,6 +92,8 @@ def _check_repositories(settings: TensorSettings) -> None:
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
             raise SettingsError(f"--model-repository={path}: it {what}; name the folder that holds the model folders")
+        if mistaken := near_miss.taken_for_repository(path):
+            raise SettingsError(f"--model-repository={path}: {mistaken}")
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
@@ -269,9 +272,10 @@ class TensorServer:
             if now - last_said > 1:
                 last_said = now
                 logger.info(
-                    "Timeout %d: Found %d model versions that have in-flight inferences",
+                    "Timeout %d: Found %d model versions that have in-flight inferences%s",
                     math.ceil(deadline - now),
                     sum(busy.values()),
+                    f": {', '.join(sorted(busy))}" if busy else "",
                 )
             await asyncio.sleep(0.02)
         for server in self._servers:

@@ -1,23 +1,144 @@
-"""The model of docs/how-to/python-models.md, as a reader copies it."""
+"""The models of docs/how-to, as a reader copies them, and the questions to them, as a reader types them."""
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from asking import Asker
+import pytest
+from asking import Asker, tensor
 from model_folders import write_model
-from serving import Launch
+from serving import DEADLINE_SECONDS, TensorServer
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "python-models.md"
+from benchmarks.ports import free_port
+from benchmarks.servers import bident_command
+
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+EXAMPLES = {"measure", "words", "polite", "both"}
 
 
-def test_the_pages_model_answers_the_pages_question(launch: Launch, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```\w*\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    config, source, command = blocks[1:4]
-    write_model(tmp_path / "repository", "shout", config, model_py=source)
-    ask = Asker(launch(tmp_path / "repository").port)
-    *_, url, _, body = shlex.split(command.replace("\\\n", ""))
+@dataclass(frozen=True)
+class Section:
+    """The blocks of one part of a page: those without a language are configurations, trees and answers."""
 
-    assert ask.post(url.removeprefix("http://127.0.0.1:8000"), body.encode()).data("LOUD") == ["HELLO!"]
+    blocks: list[tuple[str, str]]
+
+    def of(self, language: str) -> list[str]:
+        return [text for kind, text in self.blocks if kind == language]
+
+    @property
+    def config(self) -> str | None:
+        return next((text for text in self.of("") if re.match("backend|platform", text)), None)
+
+    @property
+    def printed(self) -> str:
+        return next(text for text in reversed(self.of("")) if text.startswith(("{", "data:")))
+
+
+def sections(page: str) -> dict[str, Section]:
+    """The parts of a page by the first word of their headings; what precedes the first one is ""."""
+    parts = re.split(r"^## (.*)$", (PAGES / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = zip(["", *parts[1::2]], parts[::2], strict=True)
+    blocks = r"^```(\w*)\n(.*?)^```"
+    return {
+        re.split(r"\W", title)[0]: Section(re.findall(blocks, text, re.DOTALL | re.MULTILINE)) for title, text in named
+    }
+
+
+FOLDER = sections("python-models.md")["The"]
+LOOP = sections("python-models.md")["While"]
+BY_NAME = {name: section for name, section in sections("python-examples.md").items() if name}
+ENSEMBLE = sections("ensembles.md")[""]
+
+
+def write_shout(repository: Path) -> None:
+    (source,) = FOLDER.of("python")
+    write_model(repository, "shout", FOLDER.config, model_py=source)
+
+
+def typed(command: str, port: int) -> str:
+    """What ``command`` prints to somebody who copies it."""
+    done = subprocess.run(
+        ["bash", "-c", f'curl() {{ command curl --silent --show-error --fail-with-body "$@"; }}\n{command}'],
+        env={**os.environ, "no_proxy": "*"} | {"PATH": f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"},
+        text=True,
+        capture_output=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iterator[int]:
+    """A server of every model on the pages."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_shout(folder / "repository")
+    for name, section in BY_NAME.items():
+        (source,) = section.of("python")
+        write_model(folder / "repository", name, section.config, model_py=source)
+    write_model(folder / "repository", "loud_length", ENSEMBLE.config)
+    with TensorServer(folder / "repository", folder / "server.log", plugins=plugins) as server:
+        yield server.port
+
+
+def at(port: int, section: Section) -> str:
+    (command,) = section.of("sh")
+    return command.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+
+
+def test_the_pages_model_answers_the_pages_question(port: int) -> None:
+    assert '"data":["HELLO!"]' in typed(at(port, FOLDER), port)
+
+
+def test_no_example_goes_untested() -> None:
+    assert set(BY_NAME) == EXAMPLES
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_an_examples_answer_is_the_printed_one(port: int, name: str) -> None:
+    assert typed(at(port, BY_NAME[name]), port) == BY_NAME[name].printed.strip()
+
+
+def test_the_ensembles_answer_is_the_printed_one(port: int) -> None:
+    assert typed(at(port, ENSEMBLE), port) == ENSEMBLE.printed.strip()
+
+
+def test_the_model_that_asks_hands_its_own_error_on(port: int) -> None:
+    Asker(port).post("/v2/models/polite/generate", b'{"TEXT": "tea"}').refused("say please")
+
+
+def test_infer_sends_those_who_want_a_stream_to_its_route(port: int) -> None:
+    answer = Asker(port).infer("words", tensor("TEXT", "BYTES", [1], ["good morning"]))
+    assert "gRPC" not in answer.refused("POST its inputs to /v2/models/words/generate_stream", status=501)
+
+
+def test_a_stream_is_read_by_the_command_too(port: int) -> None:
+    out = typed(f"bident run words 'good morning' --url http://127.0.0.1:{port}", port)
+    assert out.splitlines()[:2] == ["good", "morning"]
+
+
+def test_the_development_loop(tmp_path: Path) -> None:
+    write_shout(tmp_path / "model_repository")
+    (block,) = LOOP.of("sh")
+    up, load, run, logs = (re.sub(r"\s+#.*", "", line) for line in block.splitlines())
+    assert logs == "bident logs --follow"
+    first = free_port()
+    ports = f"export BIDENT_HTTP_PORT={first} BIDENT_METRICS_PORT={free_port()}; cd {tmp_path}; "
+    typed(f"{ports} {up}", first)
+    try:
+        assert "HELLO!" in typed(f"cd {tmp_path}; {run}", first)
+        source = tmp_path / "model_repository" / "shout" / "1" / "model.py"
+        source.write_text(source.read_text().replace('b"!"', 'b"?"'))
+        assert "HELLO?" in typed(f"cd {tmp_path}; {load} && {run}", first)
+        # What does not load leaves the one before in service, and says why.
+        source.write_text("import nosuch\n")
+        assert "No module named 'nosuch'" in typed(f"cd {tmp_path}; ! {load} 2>&1 && {run}", first)
+        assert "HELLO?" in typed(f"cd {tmp_path}; {run}", first)
+    finally:
+        typed(f"cd {tmp_path}; bident down", first)

@@ -107,7 +107,7 @@ def test_requests_that_do_not_finish_in_time_end_it_with_1(launch: Launch, repos
     server.signal(signal.SIGTERM)
     assert server.wait(10) == 1
     assert 1 <= monotonic() - started < 6
-    assert "Timeout 1: Found 1 model versions that have in-flight inferences" in server.log_text
+    assert "Timeout 1: Found 1 model versions that have in-flight inferences: held" in server.log_text
     assert all(wire.is_closed for wire in wires)
 
 

@@ -17,7 +17,7 @@ from serving import TensorServer
 from benchmarks.servers import bident_command
 from bident.zoo import RECIPES
 
-NAMES = ("fraud_xgb", "imagenet_lite0", "iris_sklearn", "iris_zipmap", "resnet18", "yolov8n")
+NAMES = sorted(name for name, recipe in RECIPES.items() if recipe.in_all)
 
 
 @pytest.fixture(scope="module")

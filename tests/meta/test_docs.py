@@ -37,7 +37,10 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/differences.md", "CHANGELOG.md", "docs/benchmarks.md", "docs/how-to/python-models.md"],
+    [
+        *("README.md", "CHANGELOG.md", "docs/differences.md", "docs/benchmarks.md"),
+        *(f"docs/how-to/{page}.md" for page in ("python-models", "python-examples", "ensembles")),
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

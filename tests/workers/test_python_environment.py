@@ -113,8 +113,11 @@ def test_an_environment_without_numpy_says_so(tmp_path, start_worker):
     found = environment_of(str(tmp_path / "bare"), tmp_path, tmp_path)
     from bident.errors import ServeError
 
-    with pytest.raises(ServeError, match="No module named 'numpy'"):
+    with pytest.raises(ServeError) as refused:
         start_worker("identity", interpreter=found.interpreter, environment=found.variables)
+    first, *rest = refused.value.message.splitlines()
+    assert first == f"the environment needs numpy: {found.interpreter} -m pip install numpy"
+    assert rest[0].startswith("Stub process 'identity_0_0' is not healthy. Its process exited with code 71")
 
 
 @pytest.fixture(scope="module")

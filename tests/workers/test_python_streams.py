@@ -157,8 +157,11 @@ def test_an_ordinary_model_may_use_its_sender_once(script, code, expected):
     ],
 )  # fmt: skip
 def test_an_ordinary_model_may_not_stream(script, code, message):
-    script.fail(SENDER + code)
-    assert any(message in line for line in script.logged())
+    reply = script.fail(SENDER + code)
+    said = [*script.logged(), reply.error.message if reply.error else ""]
+    assert [message in text for text in said].count(True) == 1
+    cured = "add model_transaction_policy { decoupled: true } to its config.pbtxt"
+    assert any(cured in line for line in said) is ("more than one" in message)
 
 
 def test_a_request_can_be_rescheduled(script):

@@ -159,7 +159,7 @@ class RequestInstance(ABC):
     is_lost: bool = False
     """Whether it is not available and will not be again."""
     reason: str = "it is being started"
-    """Why it is not available."""
+    """Why it is not available; of one that is lost, also what it takes to have it again."""
 
     @abstractmethod
     async def start(self, server: Server, changed: Callable[[], None]) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def add(
-    file: Annotated[Path, typer.Argument(help="ONNX, XGBoost, LightGBM or treelite model file.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="ONNX, XGBoost, LightGBM or treelite file, or model.py.", show_default=False)
+    ],
     name: Annotated[str, typer.Option(help="Name of the model; the file's without it.", show_default=False)] = "",
     repo: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
     proba: Annotated[
@@ -27,9 +29,12 @@ def add(
     ] = False,
     url: Url = None,
 ) -> None:
-    """Put a model file into the repository, with a complete configuration that explains itself."""
-    from bident.cli.detect import detect
-    from bident.cli.newfolder import check_name, folder_name, write_folder
+    """Put a model file into the repository, with a complete configuration that explains itself.
+
+    Only of a model.py the configuration may have to be filled in.
+    """
+    from bident.cli.detect import PYTHON_MODEL, detect
+    from bident.cli.newfolder import check_name, folder_name, write_folder, write_python_folder
 
     found = detect(file)
     name = name or folder_name(file)
@@ -37,13 +42,34 @@ def add(
         check_name(name)
     except ServeError as error:
         raise typer.BadParameter(error.message) from None
-    config = write_folder(file, found, repo, name, proba=proba)
-    _show(found, config, repo / name)
+    if found is PYTHON_MODEL:
+        if proba:
+            raise typer.BadParameter("--proba is for tree models, whose answer it chooses")
+        _show_python(found, repo / name, write_python_folder(file, repo, name))
+    else:
+        _show(found, write_folder(file, found, repo, name, proba=proba), repo / name)
     _offer_to_load(name, url)
 
 
-def _show(found: ModelFile, config: ModelConfig, folder: Path) -> None:
+def _show_written(found: ModelFile, folder: Path) -> None:
     screen.show(f"{found.what}: for the tensor engine, backend {found.backend}. Written to {screen.text(str(folder))}")
+
+
+def _show_python(found: ModelFile, folder: Path, unfinished: list[int]) -> None:
+    """Say what of the configuration is still to be written: it cannot be served before."""
+    _show_written(found, folder)
+    config = screen.text(str(folder / "config.pbtxt"))
+    if not unfinished:
+        screen.show(f"{config} needs nothing: auto_complete_config declares the inputs and outputs.")
+        return
+    lines = f"line {unfinished[0]}" if len(unfinished) == 1 else f"lines {', '.join(map(str, unfinished))}"
+    screen.show(
+        f"First edit {config}, {lines}: the data_type and dims of each input and output, which its code does not say."
+    )
+
+
+def _show(found: ModelFile, config: ModelConfig, folder: Path) -> None:
+    _show_written(found, folder)
     rows = screen.table("", "tensor", "datatype", "dims")
     for direction, tensors in (("input", config.inputs), ("output", config.outputs)):
         for tensor in tensors.values():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from bident.settings import TABLE, TensorSettings
 
 _STEP_SECONDS = 0.05
 _TAIL_LINES = 15
+_END_BYTES = 1 << 16
 _ENDS = "; \n"
 """How Triton ends some messages."""
 _GRACE_SECONDS = 5.0
@@ -59,16 +61,27 @@ def with_real_ports(settings: TensorSettings) -> TensorSettings:
     return replace(settings, http_port=http, metrics_port=metrics)
 
 
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """What ``environ`` holds of the server's settings."""
+    return {row.environment: environ[row.environment] for row in TABLE if environ.get(row.environment)}
+
+
 def start(
-    settings: TensorSettings, flags: Sequence[str], state_dir: Path, *, added: Sequence[str] = ()
+    settings: TensorSettings,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    state_dir: Path,
+    *,
+    added: Sequence[str] = (),
 ) -> tuple[Record, Callable[[], bool]]:
     """Start the server; its record, and a question: does it still run?
 
-    ``flags`` are the user's, ``added`` what this command decided: only the former are noted down.
+    ``flags`` and ``environment`` (settings by variable) are the user's, ``added`` flags that this command
+    decided: only the former are noted down.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     output = _fresh_log(settings, state_dir)
-    started = process.spawn(serve_command([*flags, *added]), output)
+    started = process.spawn(serve_command([*flags, *added]), output, environment)
     log = Path(settings.log_file) if settings.log_file else output
     host, metrics_host = ports.local(settings.http_address), ports.local(settings.metrics_address)
     record = Record(
@@ -81,6 +94,7 @@ def start(
         exit_timeout_secs=settings.exit_timeout_secs,
         log=str(log.resolve()),
         flags=tuple(flags),
+        environment=dict(environment),
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None
@@ -128,10 +142,13 @@ def wait_until_ready(
     raise ServeError(Code.UNAVAILABLE, f"the server ended before it was ready. {why}")
 
 
-def stop(record: Record, state_dir: Path) -> bool:
-    """End the server: ask, wait for what is in flight, then insist. True when asking was enough."""
+def stop(record: Record, state_dir: Path, tell: Callable[[str], None] = lambda _: None) -> bool:
+    """End the server: ask, wait for what is in flight, then insist. True when asking was enough.
+
+    ``tell`` hears again and again what the server says it still waits for.
+    """
     process.ask_to_stop(record.pid)
-    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS)
+    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS, lambda: tell(_waits_for(record)))
     if not ended:
         process.kill(record.pid)
         if not _ends_within(record, 5):
@@ -164,11 +181,28 @@ def _log_lines(record: Record) -> list[str]:
         return []
 
 
-def _ends_within(record: Record, seconds: float) -> bool:
+def _waits_for(record: Record) -> str:
+    """The models that a stopping server waits for, as the newest line of its log has them; empty where it says none."""
+    waits = re.compile(rf" {record.pid} \S+\] \"?Timeout \d+: Found \d+ model versions that have [^:]*: ([^\"]*)")
+    return next((match[1] for line in reversed(_log_end(record)) if (match := waits.search(line))), "")
+
+
+def _log_end(record: Record) -> list[str]:
+    """What was written last, however long the log has become: this is asked for again and again."""
+    try:
+        with Path(record.log).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _END_BYTES))
+            return log.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _ends_within(record: Record, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> bool:
     deadline = time.monotonic() + seconds
     while record.running():
         if time.monotonic() > deadline:
             return False
+        meanwhile()
         time.sleep(_STEP_SECONDS)
     return True
 

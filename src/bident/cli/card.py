@@ -53,6 +53,11 @@ class ModelCard:
         return int(self.config.get("max_batch_size", 0))
 
     @property
+    def decoupled(self) -> bool:
+        """Whether it answers a request any number of times."""
+        return bool(self.config.get("model_transaction_policy", {}).get("decoupled"))
+
+    @property
     def backend(self) -> str:
         """The backend that runs it."""
         return str(self.config.get("backend") or self.config.get("platform") or "")

@@ -1,10 +1,11 @@
 """Tells what a model file is by its content, and which engine and backend it belongs to.
 
-The file's name is no evidence: exports get renamed. Nothing is unpickled to find out.
+The file's name is no evidence: exports get renamed. Nothing is unpickled or run to find out.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import struct
 import zipfile
@@ -28,6 +29,8 @@ class ModelFile:
 
 
 _ONNX = ModelFile("ONNX", "onnxruntime", "model.onnx")
+PYTHON_MODEL = ModelFile("Python model", "python", "model.py")
+_PYTHON_CLASS = "TritonPythonModel"
 
 
 def _tree(what: str, model_type: str, file_name: str) -> ModelFile:
@@ -57,6 +60,8 @@ def detect(path: Path) -> ModelFile:
     for looks_so, kind in _KINDS:
         if looks_so(head):
             return kind
+    if path.suffix.lower() == ".py" or _PYTHON_CLASS.encode() in head:
+        return _python(path)
     # What was to be ONNX and is not whole is the backend's to explain.
     if _is_onnx(path) or _looks_like_onnx(path, head):
         return _ONNX
@@ -147,6 +152,20 @@ _KINDS: tuple[tuple[Callable[[bytes], bool], ModelFile], ...] = (
 )
 
 
+def _python(path: Path) -> ModelFile:
+    """A model of Triton's Python backend, told by its class. The source is parsed, never run."""
+    try:
+        tree = ast.parse(path.read_bytes(), path.name)
+    except (SyntaxError, ValueError) as error:
+        raise invalid_arg(f"{path} is not Python that this Python can read: {error}") from None
+    if not any(isinstance(node, ast.ClassDef) and node.name == _PYTHON_CLASS for node in ast.walk(tree)):
+        raise invalid_arg(
+            f"{path} has no class {_PYTHON_CLASS}, which is what the Python backend runs: write one with a method "
+            "execute(self, requests), as 'bident zoo build text_classifier' shows"
+        )
+    return PYTHON_MODEL
+
+
 def _is_onnx(path: Path) -> bool:
     import onnx
     from google.protobuf.message import DecodeError
@@ -168,5 +187,5 @@ def _looks_like_onnx(path: Path, head: bytes) -> bool:
 def _unknown(path: Path) -> ServeError:
     return invalid_arg(
         f"{path} is none of the models Bident knows: ONNX, XGBoost (JSON, UBJSON, old binary), LightGBM text, "
-        "treelite checkpoint. Export the model to ONNX and add that file"
+        "treelite checkpoint, model.py of Triton's Python backend. Export the model to ONNX and add that file"
     )

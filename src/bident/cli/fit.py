@@ -15,8 +15,9 @@ from bident.wire.datatypes import BOOL, BYTES, DATATYPES, DataType
 def fit(card: TensorCard, values: Any) -> NDArray[Any]:
     """``values`` (an array or nested lists) in ``card``'s datatype and shape.
 
-    One row may leave out a batch dimension of any size, or bring one of 1 that is not there. Numbers
-    may change their type, never their value (but for the rounding to a smaller float).
+    One row may leave out a batch dimension of any size, or bring one of 1 that is not there; a single
+    value is an input of one element, and a list of them are rows of one element each. Numbers may change
+    their type, never their value (but for the rounding to a smaller float).
     """
     array = _array(card, values)
     return _shaped(card, _typed(card, array, datatype_of(card)))
@@ -71,14 +72,24 @@ def _check_whole(card: TensorCard, array: NDArray[Any], target: np.dtype[Any]) -
 
 def _shaped(card: TensorCard, array: NDArray[Any]) -> NDArray[Any]:
     wanted = card.shape
+    readings = [array]
     if array.ndim == len(wanted) - 1 and wanted[0] in (-1, 1):
-        array = array[np.newaxis]
+        readings.append(array[np.newaxis])
     elif array.ndim == len(wanted) + 1 and array.shape[0] == 1:
-        array = array[0]
-    fits = array.ndim == len(wanted) and all(want in (-1, got) for want, got in zip(wanted, array.shape, strict=True))
-    if not fits:
-        raise _refusal(card, f"got shape {list(array.shape)}")
-    return array
+        readings.append(array[0])
+    if array.ndim == 0:
+        readings.append(array.reshape((1,) * len(wanted)))
+    elif array.ndim == 1 and len(wanted) > 1:
+        # Rows, where nothing but a batch dimension has room for so many.
+        readings.append(array.reshape((-1,) + (1,) * (len(wanted) - 1)))
+    for reading in readings:
+        if _fits(wanted, reading.shape):
+            return reading
+    raise _refusal(card, f"got shape {list(array.shape)}" if array.ndim else f"got a single value, {array}")
+
+
+def _fits(wanted: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (-1, got) for want, got in zip(wanted, shape, strict=True))
 
 
 def _refusal(card: TensorCard, reason: str) -> ServeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from bident.cli.watch import StateDir, note_failures, show_urls
 from bident.errors import ServeError, invalid_arg
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from bident.settings import TensorSettings
 
 Repositories = Annotated[
@@ -38,16 +41,18 @@ def up(
 
     A model that fails is named, and the others are served; --exit-on-error=true ends the server instead.
     """
-    flags = _flags(context, repo)
+    from bident.cli import background
+
+    flags, environment = _flags(context, repo), background.variables(os.environ)
     record = Record.read(state_dir)
     if record and record.running():
         screen.show(f"Already up (pid {record.pid}); 'bident down' stops it.")
         show_urls(record)
-        _note_ignored(flags, record)
+        _note_ignored(flags, environment, record)
         return
     if record:
         screen.note(f"The last server (pid {record.pid}) ended unexpectedly; its log is kept as serve.log.1.")
-    _start(flags, _settle(flags), state_dir, wait)
+    _start(flags, environment, _settle(flags, environment), state_dir, wait)
 
 
 def restart(
@@ -56,14 +61,21 @@ def restart(
     state_dir: StateDir = Path(STATE_DIR),
     wait: Wait = 120.0,
 ) -> None:
-    """Stop the server and start it again: with the flags it was given, or with those given here instead."""
+    """Stop the server and start it again: with the flags it was given, or with those given here instead.
+
+    BIDENT_* settings of its environment are kept, too, unless the environment here has others.
+    """
+    from bident.cli import background
+
     record = Record.read(state_dir)
-    flags = _flags(context, repo) or list(record.flags if record else ())
+    given = background.variables(os.environ)
+    flags = _flags(context, repo) or (record.flags_under(given) if record else [])
+    environment = {**(record.environment if record else {}), **given}
     # What is wrong with the new flags must show while the old server still runs.
-    settings = _settle(flags)
+    settings = _settle(flags, environment)
     if record and record.running():
         down(state_dir)
-    _start(flags, settings, state_dir, wait)
+    _start(flags, environment, settings, state_dir, wait)
 
 
 def _flags(context: typer.Context, repositories: list[Path] | None) -> list[str]:
@@ -72,24 +84,24 @@ def _flags(context: typer.Context, repositories: list[Path] | None) -> list[str]
     return canonical_flags([*(f"--model-repository={path}" for path in repositories or ()), *context.args])
 
 
-def _note_ignored(flags: list[str], record: Record) -> None:
-    """Say which of ``flags`` the running server was not given, and how it would get them."""
+def _note_ignored(flags: list[str], environment: dict[str, str], record: Record) -> None:
+    """Say which of ``flags`` and ``environment`` the running server was not given, and how it would get them."""
     new = [flag for flag in flags if flag not in record.flags]
+    command = f"bident restart {shlex.join(record.flags_with(flags))}" if new else "bident restart"
+    new += [f"{name}={text}" for name, text in environment.items() if record.environment.get(name) != text]
     if new:
-        screen.note(
-            f"It runs without {' '.join(new)}, ignored here: 'bident restart {shlex.join(record.flags_with(flags))}' "
-            "applies that."
-        )
+        screen.note(f"It runs without {' '.join(new)}, ignored here: '{command}' applies that.")
 
 
-def _settle(flags: list[str]) -> TensorSettings:
-    """The settings that ``flags`` give in this folder. Raises what a server could not start with."""
+def _settle(flags: list[str], environment: dict[str, str]) -> TensorSettings:
+    """The settings that ``flags`` and ``environment`` give in this folder. Raises what no server could start with."""
     from bident.cli import background
     from bident.cli.serve import DEFAULTS, config_file
+    from bident.model import near_miss
     from bident.settings import parse_tensor_args
 
     defaults = {**DEFAULTS, "exit_on_error": "false"}
-    settings = parse_tensor_args(flags, os.environ, config_file(), defaults)
+    settings = parse_tensor_args(flags, environment, config_file(), defaults)
     if not settings.allow_http:
         raise invalid_arg("'bident up' waits on the HTTP door; use 'bident serve' to run with --allow-http=false")
     for folder in settings.model_repository:
@@ -98,17 +110,22 @@ def _settle(flags: list[str]) -> TensorSettings:
                 f"there is no model repository at {folder}; make one with 'bident zoo build iris_sklearn' or "
                 "'bident add FILE', or name yours with --repo"
             )
+        if mistaken := near_miss.taken_for_repository(folder):
+            raise invalid_arg(f"--repo {folder}: {mistaken}")
     return background.with_real_ports(settings)
 
 
-def _start(flags: list[str], settings: TensorSettings, state_dir: Path, wait: float) -> None:
+def _start(
+    flags: list[str], environment: dict[str, str], settings: TensorSettings, state_dir: Path, wait: float
+) -> None:
     """Start, wait, and show where the server is and what failed; exit code 1 if something did."""
     from bident.cli import background
 
     background.check_ports(settings)
+    last = Record.read_last(state_dir)
     added = [f"--http-port={settings.http_port}", f"--metrics-port={settings.metrics_port}"]
     added.append(f"--exit-on-error={str(settings.exit_on_error).lower()}")
-    record, runs = background.start(settings, flags, state_dir, added=added)
+    record, runs = background.start(settings, flags, environment, state_dir, added=added)
     failed: list[standing.Entry] = []
     starting = f"Starting the server (pid {record.pid})"
     try:
@@ -122,9 +139,18 @@ def _start(flags: list[str], settings: TensorSettings, state_dir: Path, wait: fl
         raise
     screen.show(f"Up (pid {record.pid}); log in {screen.text(record.log)}")
     show_urls(record)
+    if last and last.url != record.url:
+        screen.note(f"The address is another one than before: {record.url}, and it was {last.url}{_said_by(last)}.")
     note_failures(record, failed)
     if failed:
         raise typer.Exit(1)
+
+
+def _said_by(last: Record) -> str:
+    """What had given ``last`` its port: a flag or a variable that may be missing now."""
+    port = [flag for flag in last.flags if flag.startswith("--http-port=")]
+    port += [f"{name}={text}" for name, text in last.environment.items() if name == "BIDENT_HTTP_PORT"]
+    return f" ({port[0]})" if port else ""
 
 
 def _progress(starting: str, loading: list[standing.Entry]) -> str:
@@ -141,9 +167,27 @@ def down(state_dir: StateDir = Path(STATE_DIR)) -> None:
         why = f"the server (pid {record.pid}) had ended unexpectedly, see 'bident logs'" if record else ""
         screen.show(f"Nothing to stop: {why or 'no server was started from here'}.")
         return
-    with screen.console(stderr=True).status(f"Stopping (pid {record.pid}); requests in flight are finished first"):
-        politely = background.stop(record, state_dir)
+    stopping = f"Stopping (pid {record.pid}); requests in flight are finished first"
+    with screen.console(stderr=True).status(stopping) as shown:
+        politely = background.stop(record, state_dir, _telling(stopping, record, shown))
     if politely:
         screen.show(f"Stopped (pid {record.pid}).")
     else:
         screen.show(f"Killed (pid {record.pid}): it did not end when asked, well after its --exit-timeout-secs.")
+
+
+def _telling(stopping: str, record: Record, shown: Status) -> Callable[[str], None]:
+    """Shows what a stopping server waits for; in a line of its own where no terminal shows a status."""
+    said = ""
+
+    def tell(busy: str) -> None:
+        nonlocal said
+        if busy == said:
+            return
+        said = busy
+        limit = f"at most {record.exit_timeout_secs} s, --exit-timeout-secs"
+        shown.update(f"{stopping}: {screen.text(busy)} ({limit})")
+        if not shown.console.is_terminal:
+            screen.note(f"{stopping}: {busy} ({limit})")
+
+    return tell

@@ -194,7 +194,7 @@ def example(url: str, described: ModelCard) -> str:
     """A command that asks the model something: curl with zeros, or ``bident run`` when that gets too long."""
     from bident.client import model_path
 
-    inputs = []
+    inputs: list[dict[str, Any]] = []
     for tensor in described.inputs.values():
         if tensor.optional:
             continue
@@ -204,8 +204,16 @@ def example(url: str, described: ModelCard) -> str:
         zero: Any = {"BYTES": "", "BOOL": False}.get(tensor.datatype, 0)
         data = [zero] * math.prod(shape)
         inputs.append({"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": data})
-    body = json.dumps({"inputs": inputs}).replace("'", "'\\''")
-    return f"  curl {url}{model_path(described.name)}/infer -d '{body}'"
+    path = f"{url}{model_path(described.name)}"
+    if described.decoupled:
+        values = {entry["name"]: entry["data"] if len(entry["data"]) > 1 else entry["data"][0] for entry in inputs}
+        return f"  curl -N {path}/generate_stream -d '{_quoted(values)}'"
+    return f"  curl {path}/infer -d '{_quoted({'inputs': inputs})}'"
+
+
+def _quoted(body: dict[str, Any]) -> str:
+    """``body`` as JSON that can stand between single quotes in a shell."""
+    return json.dumps(body).replace("'", "'\\''")
 
 
 @contextmanager

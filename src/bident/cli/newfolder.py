@@ -13,6 +13,7 @@ from google.protobuf import text_format
 
 from bident.backends.base import Backend, ModelFiles
 from bident.backends.discovery import Backends
+from bident.cli import newpython
 from bident.cli.detect import ModelFile
 from bident.errors import Code, ConfigError, ServeError, invalid_arg
 from bident.model import autofill, normalise, validate
@@ -69,11 +70,7 @@ def write_folder(source: Path, found: ModelFile, repository: Path, name: str, *,
     Raises ALREADY_EXISTS, or what the backend finds wrong.
     """
     folder = repository / name
-    if folder.exists():
-        raise ServeError(
-            Code.ALREADY_EXISTS, f"{folder} exists; choose another --name, or add a version folder to it yourself"
-        )
-    with _no_empty_repository(repository), staged(folder) as staging:
+    with _new(folder) as staging:
         target = model_path(staging, found.file_name)
         try:
             shutil.copyfile(source, target)
@@ -86,6 +83,27 @@ def write_folder(source: Path, found: ModelFile, repository: Path, name: str, *,
             raise ServeError(error.code, message) from None
         (staging / "config.pbtxt").write_text(commented(config.to_proto(), source.name), encoding="utf-8")
     return config
+
+
+def write_python_folder(source: Path, repository: Path, name: str) -> list[int]:
+    """Make ``repository/name`` with the ``model.py`` at ``source``; the lines of its config.pbtxt to fill in.
+
+    Like :func:`write_folder`, but that nothing can be completed: only the code could say.
+    """
+    with _new(repository / name) as staging:
+        newpython.write_files(source, staging)
+        return newpython.lines_to_edit(staging)
+
+
+@contextmanager
+def _new(folder: Path) -> Iterator[Path]:
+    """A folder to fill that becomes ``folder``, whole or not at all."""
+    if folder.exists():
+        raise ServeError(
+            Code.ALREADY_EXISTS, f"{folder} exists; choose another --name, or add a version folder to it yourself"
+        )
+    with _no_empty_repository(folder.parent), staged(folder) as staging:
+        yield staging
 
 
 @contextmanager

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start ``command`` detached from this terminal, its output appended to ``log``."""
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start ``command`` detached from this terminal, its output appended to ``log``.
+
+    Its environment is this process's with ``environment`` added.
+    """
+    variables = {**os.environ, **environment}
     with log.open("ab") as output:
         if sys.platform == "win32":
             flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, creationflags=flags
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=variables,
+                creationflags=flags,
             )
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            start_new_session=True,
         )
 
 

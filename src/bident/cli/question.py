@@ -47,7 +47,11 @@ def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
     """
     if source == "-":
         return from_json(sys.stdin.read(), model, "standard input")
-    if source.lstrip()[:1] in ("[", "{"):
+    if not source:
+        raise invalid_arg(
+            f"INPUT is empty; it is a text for a model that takes texts ('\"\"' is an empty one), {_KINDS}"
+        )
+    if source.lstrip()[:1] in ("[", "{") or _is_json_text(source):
         return from_json(source, model, "INPUT")
     path, only = Path(source), _only_input(model)
     takes_bytes = only is not None and only.datatype == "BYTES"
@@ -55,7 +59,8 @@ def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
     if not is_there or not path.is_file():
         if only and takes_bytes and not is_there and not _looks_like_a_file(source):
             return Question({only.name: fit(only, [source])}, remarks=_doubt(source))
-        raise invalid_arg(f"there is no file {source}; INPUT is {_KINDS}")
+        problem = f"{source} is a folder" if is_there and path.is_dir() else f"there is no file {source}"
+        raise invalid_arg(f"{problem}; INPUT is {_KINDS}")
     suffix = path.suffix.lower()
     if suffix == ".json":
         return from_json(_text(path), model, source)
@@ -71,7 +76,7 @@ def read(source: str, model: ModelCard, options: PictureOptions) -> Question:
 
 
 def from_json(text: str, model: ModelCard, source: str) -> Question:
-    """A v2 request, an object of values by input name, or the bare value of the only input."""
+    """A v2 request, an object of values by input name, or the bare value or list of the only input."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -83,9 +88,9 @@ def from_json(text: str, model: ModelCard, source: str) -> Question:
         if only and set(value) == {"input"} and "input" not in model.inputs:
             value = {only.name: value["input"]}
         return Question(_by_name(value, model))
-    if isinstance(value, list):
-        return Question({card.name: fit(card, value) for card in [_the_input(model, f"{source} names no input")]})
-    raise invalid_arg(f"{source} holds {value!r}; expected a list, or an object of values by input name")
+    if value is None:
+        raise invalid_arg(f"{source} holds null; expected a value, a list, or an object of values by input name")
+    return Question({card.name: fit(card, value) for card in [_the_input(model, f"{source} names no input")]})
 
 
 def from_csv(text: str, model: ModelCard, source: str) -> Question:
@@ -136,6 +141,14 @@ def _parameter(pair: str) -> tuple[str, bool | int | float | str]:
     except ValueError:
         said = value
     return name, said if isinstance(said, (bool, int, float)) else value
+
+
+def _is_json_text(source: str) -> bool:
+    """Whether ``source`` is a text in the quotes that JSON puts around it."""
+    try:
+        return isinstance(json.loads(source), str)
+    except ValueError:
+        return False
 
 
 def _is_there(path: Path) -> bool:

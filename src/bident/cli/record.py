@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bident.cli import process
@@ -17,6 +17,7 @@ class Record:
     """A server in the background. ``born`` tells its process from a later one with the same id.
 
     ``flags`` are those it was given, for ``bident restart``; not what ``bident up`` added to them.
+    ``environment`` holds the variables that gave it settings.
     """
 
     pid: int
@@ -28,12 +29,22 @@ class Record:
     exit_timeout_secs: int
     log: str
     flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
         """What ``state_dir`` says, or None where there is nothing or nothing legible."""
+        return cls._read(_file(state_dir))
+
+    @classmethod
+    def read_last(cls, state_dir: Path) -> Record | None:
+        """The same; where no server was started since, of the one that :func:`forget` has put away."""
+        return cls.read(state_dir) or cls._read(_last_file(state_dir))
+
+    @classmethod
+    def _read(cls, path: Path) -> Record | None:
         try:
-            facts = json.loads(_file(state_dir).read_text(encoding="utf-8"))
+            facts = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{**facts, "flags": tuple(facts.get("flags", ()))})
         except (OSError, ValueError, TypeError, AttributeError):
             return None
@@ -48,14 +59,20 @@ class Record:
         names = {flag.partition("=")[0] for flag in flags}
         return (*(flag for flag in self.flags if flag.partition("=")[0] not in names), *flags)
 
+    def flags_under(self, environment: Mapping[str, str]) -> list[str]:
+        """Its flags, without those whose setting ``environment`` gives anew, and otherwise than it was given then."""
+        anew = {name for name, text in environment.items() if self.environment.get(name) != text}
+        return [flag for flag in self.flags if _variable(flag) not in anew]
+
     def running(self) -> bool:
         """Whether that very process still runs."""
         return process.alive(self.pid, self.born)
 
 
 def forget(state_dir: Path) -> None:
-    """Remove the record; the log stays."""
-    _file(state_dir).unlink(missing_ok=True)
+    """Put the record away: nothing is taken to run any more. The log stays."""
+    if _file(state_dir).is_file():
+        _file(state_dir).replace(_last_file(state_dir))
     pid_file(state_dir).unlink(missing_ok=True)
 
 
@@ -76,3 +93,12 @@ def previous_log_file(state_dir: Path) -> Path:
 
 def _file(state_dir: Path) -> Path:
     return state_dir / "serve.json"
+
+
+def _last_file(state_dir: Path) -> Path:
+    return state_dir / "serve.json.1"
+
+
+def _variable(flag: str) -> str:
+    """The environment variable that gives the setting of ``flag``."""
+    return "BIDENT_" + flag.partition("=")[0].removeprefix("--").upper().replace("-", "_")

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bident.cli import screen
+from bident.cli import screen, standing
 from bident.cli.target import Json, Url, connect, control_mode, cure
-from bident.errors import Code, ServeError
+from bident.errors import Code, ServeError, invalid_arg
 
 if TYPE_CHECKING:
     from bident.cli.card import ModelCard
     from bident.cli.drawing import Drawing
+    from bident.cli.question import Question
     from bident.client import Client
+    from bident.client.infer import Answer
 
 _PICTURES = "Pictures"
 
@@ -58,7 +60,10 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model with a picture, text, JSON, CSV or numpy file, and show the answer."""
+    """Ask a model with a picture, text, JSON, CSV or numpy file, and show the answer.
+
+    A decoupled model's answers are shown as they come; Ctrl-C ends them.
+    """
     from bident.cli import question
     from bident.cli.ask import ask, ask_json
     from bident.cli.picture import PictureOptions
@@ -66,11 +71,14 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     client = connect(url)
     card = _describe(client, model, version)
     asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop)).with_parameters(param or [])
+    if card.decoupled:
+        _stream(client, card, asked, version, save, as_json)
+        return
     drawing = _drawing(source, save)
     if as_json:
         answer = ask_json(client, card, asked, version=version)
         if drawing:
-            drawing.save(card, answer.tensors)
+            _draw(drawing, client, card, answer)
         screen.show_json(answer.body)
         return
     from bident.cli.answer import show_answer
@@ -82,8 +90,18 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         screen.note(f"synthetic weights: this answer means nothing ({card.synthetic})")
     show_answer(card, answer, top)
     if drawing:
-        screen.show(screen.text(f"{drawing.save(card, answer.tensors)} boxes drawn: {save}"))
+        screen.show(screen.text(f"{_draw(drawing, client, card, answer)} boxes drawn: {save}"))
     screen.show(f"{model} version {answer.body.get('model_version', '?')}, {answer.seconds * 1000:.1f} ms")
+
+
+def _stream(client: Client, card: ModelCard, asked: Question, version: str, save: Path | None, as_json: bool) -> None:
+    from bident.cli import stream
+
+    if save:
+        raise invalid_arg(f"--save draws the boxes of one answer, and model '{card.name}' is decoupled: it gives many")
+    for remark in asked.remarks:
+        screen.note(remark)
+    stream.ask(client, card, asked, version=version, as_json=as_json)
 
 
 def _drawing(source: str, save: Path | None) -> Drawing | None:
@@ -92,6 +110,30 @@ def _drawing(source: str, save: Path | None) -> Drawing | None:
     from bident.cli.drawing import Drawing
 
     return Drawing(source, save)
+
+
+def _draw(drawing: Drawing, client: Client, card: ModelCard, answer: Answer) -> int:
+    """Save what the model has found. Where it answers no boxes, names the ensembles that work on its answer."""
+    try:
+        return drawing.save(card, answer.tensors)
+    except ServeError as error:
+        users = _ensembles_with(client, card.name)
+        if not users:
+            raise
+        raise ServeError(error.code, f"{error.message}; ask {' or '.join(users)}, built on this model") from None
+
+
+def _ensembles_with(client: Client, model: str) -> list[str]:
+    """The loaded ensembles that ``model`` is a step of."""
+    users = []
+    for name in sorted({entry["name"] for entry in client.index() if entry.get("state") == "READY"}):
+        try:
+            steps = client.config(name).get("ensemble_scheduling", {}).get("step", [])
+        except ServeError:  # unloaded between the two questions
+            continue
+        if any(step.get("model_name") == model for step in steps):
+            users.append(f"'{name}'")
+    return users
 
 
 def _describe(client: Client, model: str, version: str) -> ModelCard:
@@ -107,7 +149,7 @@ def _describe(client: Client, model: str, version: str) -> ModelCard:
     state = {entry["name"]: entry for entry in entries}
     ready = sorted({entry["name"] for entry in entries if entry.get("state") == "READY"})
     if model in state:
-        reason = str(state[model].get("reason", "")).rstrip("; ") or "it was never loaded"
+        reason = standing.gist(str(state[model].get("reason", "")).rstrip("; ")) or "it was never loaded"
         if version and model in ready:
             raise ServeError(Code.NOT_FOUND, f"model '{model}' has no version {version}; see 'bident show {model}'")
         raise ServeError(

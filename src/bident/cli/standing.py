@@ -11,6 +11,9 @@ from typing import Any
 Entry = dict[str, Any]
 """One entry of the repository index."""
 
+_LONGEST_PART = 120
+"""Characters of a line that is one of several; a reason of one line is never cut."""
+
 _MOMENT = re.compile(r"\bsince (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z")
 
 
@@ -43,9 +46,25 @@ def summary(entries: Sequence[Entry]) -> str:
 
 
 def remark(reason: str) -> str:
-    """The first line of ``reason``, with how long ago in place of since when."""
-    first = reason.partition("\n")[0]
-    return _MOMENT.sub(lambda found: f"for {lasting(time.time() - _seconds(found[1]))}", first)
+    """``reason`` in one line, with how long ago in place of since when."""
+    return _MOMENT.sub(lambda found: f"for {lasting(time.time() - _seconds(found[1]))}", gist(reason))
+
+
+def gist(reason: str) -> str:
+    """``reason`` in one line: of several the first, which says what happened, and the last, which says why.
+
+    The last line of what a dying process printed is its exception. Frames, which Triton's Python backend
+    lists below ``At:``, are left out: those of an import say nothing.
+    """
+    lines = [line.strip() for line in reason.partition("\nAt:\n")[0].splitlines() if line.strip()]
+    if len(lines) < 2:
+        return "".join(lines)
+    first, last = (_cut(lines[at].rstrip("; ")) for at in (0, -1))
+    return f"{first} ... {last}" if len(lines) > 2 else f"{first} {last}"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST_PART else f"{line[: _LONGEST_PART - 3]}..."
 
 
 def lasting(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="BIDENT_URL",
-        help=f"The server; without it, the one that 'bident up' started here, or {DEFAULT_URL}.",
+        help="The server; without it, the one that 'bident up' started here, the one at BIDENT_HTTP_PORT, "
+        f"or {DEFAULT_URL}.",
         show_default=False,
     ),
 ]
@@ -31,6 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the server's answer as
 def connect(url: str | None) -> Client:
     """A client of ``url``, else of the server that ``bident up`` started in this folder, else of the default.
 
+    The default is where ``bident up`` would start a server by the environment.
     Raises UNAVAILABLE when this folder's server has died: whoever else listens is not meant.
     """
     from bident.client import Client
@@ -42,11 +45,26 @@ def connect(url: str | None) -> Client:
             raise typer.BadParameter(error.message) from None
     record = Record.read(Path(STATE_DIR))
     if record is None:
-        screen.note(f"using {DEFAULT_URL} (not started from this folder)")
-        return Client(DEFAULT_URL)
+        default, why = default_url()
+        screen.note(f"using {default} ({why}not started from this folder)")
+        return Client(default)
     if not record.running():
         raise ServeError(Code.UNAVAILABLE, f"{ended_unexpectedly(record)}; start it with 'bident up'")
     return Client(record.url)
+
+
+def default_url() -> tuple[str, str]:
+    """Where a server started elsewhere should be, and which variables say so. Raises BadParameter for no port."""
+    from bident.cli import ports
+
+    port, address = os.environ.get("BIDENT_HTTP_PORT", ""), os.environ.get("BIDENT_HTTP_ADDRESS", "")
+    if port and not (port.isdecimal() and int(port) < 65536):
+        raise typer.BadParameter(f"BIDENT_HTTP_PORT is '{port}', and no port")
+    named = [name for name, text in (("BIDENT_HTTP_ADDRESS", address), ("BIDENT_HTTP_PORT", port.strip("0"))) if text]
+    if not named:
+        return DEFAULT_URL, ""
+    host, known = ports.local(address) if address else "127.0.0.1", DEFAULT_URL.rpartition(":")[2]
+    return f"http://{host}:{port if port.strip('0') else known}", f"{' and '.join(named)}, "
 
 
 def ended_unexpectedly(record: Record) -> str:
@@ -70,9 +88,10 @@ def cure(mode: str, name: str = "NAME") -> str:
 
 
 def metrics_url(client: Client) -> str:
-    """Where the metrics of ``client``'s server should be: what ``bident up`` noted, else Triton's port."""
+    """Where the metrics of ``client``'s server should be: as ``bident up`` noted, else the environment, else 8002."""
     record = Record.read(Path(STATE_DIR))
     if record and record.url == client.url and record.metrics_url:
         return record.metrics_url
     host = f"[{client.host}]" if ":" in client.host else client.host
-    return f"http://{host}:8002"
+    port = os.environ.get("BIDENT_METRICS_PORT", "")
+    return f"http://{host}:{port if port and client.url == default_url()[0] else 8002}"

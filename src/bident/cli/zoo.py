@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bident.cli import screen
+from bident.cli import screen, standing
 from bident.cli.target import Url, connect
 from bident.client.http import Client
 from bident.client.infer import Answer, as_json, infer, infer_body, is_text
@@ -72,6 +73,9 @@ def build(
     recipes = [find(name) for name in dict.fromkeys(names or _in_all())]
     with _progress() as progress:
         built = [_build_one(recipe, into, force, progress) for recipe in recipes]
+    for recipe, done in zip(recipes, built, strict=True):
+        if done and (recipe.needs or recipe.fetches_weights):
+            screen.note(_still_needed(recipe, into))
     if not all(built):
         raise typer.Exit(1)
 
@@ -138,7 +142,9 @@ def _show(rows: list[CheckRow]) -> None:
     table = screen.table("model", "backend", "weights", "input", "answer", ">latency", "ok")
     for row in rows:
         latency = "" if row.latency_ms is None else f"{row.latency_ms:.1f} ms"
-        words = [screen.text(word) for word in (row.model, row.backend, row.weights, row.input, row.answer)]
+        words = [
+            screen.text(word) for word in (row.model, row.backend, row.weights, row.input, standing.gist(row.answer))
+        ]
         table.add_row(*words, latency, "[green]yes[/]" if row.ok else "[red]NO[/]")
     screen.show(table)
 
@@ -146,6 +152,8 @@ def _show(rows: list[CheckRow]) -> None:
 def _weights(recipe: Recipe, into: Path) -> str:
     if not recipe.has_weights:
         return "none"
+    if recipe.fetches_weights:
+        return "fetched when loaded"
     facts = recipe.built(into)
     if facts is not None:
         return "synthetic" if facts.synthetic else "real"
@@ -180,7 +188,22 @@ def _outcome(recipe: Recipe, result: BuildResult) -> str:
     done = "built" if result.fresh else "was there already"
     if not recipe.has_weights:
         return done
+    if recipe.fetches_weights:
+        return f"{done}, no weights yet"
     return f"{done}, {'[yellow]synthetic weights[/]' if result.facts.synthetic else 'real weights'}"
+
+
+def _still_needed(recipe: Recipe, into: Path) -> str:
+    """What a model needs beyond its folder, and the commands that give it that and then load it."""
+    missing = [package for package in recipe.needs if find_spec(package) is None]
+    parts = [f"{recipe.name}: it needs {' and '.join(recipe.needs)}"] if recipe.needs else [f"{recipe.name}:"]
+    if recipe.needs:
+        parts.append(f"({', '.join(missing)} not installed here)." if missing else "(installed here).")
+    if recipe.fetches_weights:
+        parts.append("Its weights are fetched at the first load.")
+    install = f"pip install {' '.join(missing)} (or EXECUTION_ENV_PATH in its config.pbtxt), then " if missing else ""
+    parts.append(f"Next: {install}'bident up --repo {into}', or 'bident load {recipe.name}' in explicit mode.")
+    return " ".join(parts)
 
 
 @contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from bident.errors import Code, ServeError, invalid_arg
 
+_EVENTS = "text/event-stream"
 _EXAMPLE = "http://127.0.0.1:8000"
 _CODES = {
     400: Code.INVALID_ARG,
@@ -50,10 +53,44 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
         """One request and its answer, whatever its status. Raises UNAVAILABLE when nobody answers."""
-        try:
+        with self._connected():
             self._connection.request(method, self._prefix + path, body, headers or {})
             response = self._connection.getresponse()
             return Reply(response.status, response.headers, response.read())
+
+    def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
+        """POST ``body`` as JSON and give the JSON of each event of the answer, as it comes.
+
+        Raises what the server refuses, and an error that comes as an event. Whoever stops listening
+        closes the connection, which ends the request.
+        """
+        try:
+            with self._connected():
+                self._connection.request(
+                    "POST", self._prefix + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+                )
+                response = self._connection.getresponse()
+                if not response.headers.get("Content-Type", "").startswith(_EVENTS):
+                    reply = Reply(response.status, response.headers, response.read())
+                    self.check(reply)
+                    raise self._stranger(reply)
+                for line in response:
+                    if line.startswith(b"data:"):
+                        yield self._event(Reply(response.status, response.headers, line[len(b"data:") :]))
+        finally:
+            self._connection.close()
+
+    def _event(self, reply: Reply) -> dict[str, Any]:
+        event: dict[str, Any] = self._json(reply)
+        if set(event) == {"error"}:
+            raise self._refusal(reply.status, str(event["error"]))
+        return event
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Make what goes wrong with the connection an error that says what to do."""
+        try:
+            yield
         except TimeoutError:
             raise self._broken_off("did not answer in time") from None
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
@@ -88,9 +125,13 @@ class Client:
             message = str(self._json(reply)["error"])
         except (KeyError, TypeError):
             raise self._stranger(reply) from None
+        raise self._refusal(reply.status, message)
+
+    @staticmethod
+    def _refusal(status: int, message: str) -> ServeError:
         # Triton's ends and a request's missing id say nothing to a person.
         message = message.removeprefix("[request id: <id_unknown>] ").rstrip("; \n")
-        raise ServeError(_CODES.get(reply.status, Code.INTERNAL), message)
+        return ServeError(_CODES.get(status, Code.INTERNAL), message)
 
     def _json(self, reply: Reply) -> Any:
         try:

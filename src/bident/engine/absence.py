@@ -16,8 +16,8 @@ class Absence:
 
     def __init__(self, lanes: Sequence[RequestLane]) -> None:
         self.lanes = lanes
-        self.error: ServeError | None = None
-        """What requests are told that are no longer kept waiting."""
+        self.refuses = False
+        """Whether requests are no longer kept waiting, but told ``error()``."""
         self.over_ns = 0
         """Until when requests wait for an instance to come back, on the monotonic clock; 0 while there is one."""
 
@@ -25,19 +25,22 @@ class Absence:
         """See which instances are there."""
         if not self.lanes or any(lane.is_available for lane in self.lanes):
             self.over_ns = 0
-            self.error = None
+            self.refuses = False
         elif not self.over_ns:
             self.over_ns = now_ns + _HOLD_NS
         if self.over_ns and all(lane.is_lost for lane in self.lanes):
             self.over_ns = now_ns
 
     def has_lasted(self, now_ns: int) -> bool:
-        """Whether requests have waited long enough; then ``error`` says why."""
-        if now_ns < self.over_ns:
-            return False
+        """Whether requests have waited long enough; then ``error()`` says why."""
+        self.refuses = now_ns >= self.over_ns
+        return self.refuses
+
+    def error(self) -> ServeError:
+        """Why there is no instance, as things stand now: an outage goes through many states."""
         reasons = "; ".join(sorted({lane.reason for lane in self.lanes}))
-        cure = "load it again" if all(lane.is_lost for lane in self.lanes) else "try again later"
-        self.error = ServeError(
-            Code.UNAVAILABLE, f"model '{self.lanes[0].name}' is not ready, none of its instances is: {reasons}; {cure}"
+        # Instances that will not come back say themselves what it takes to have them again.
+        cure = "" if all(lane.is_lost for lane in self.lanes) else "; try again later"
+        return ServeError(
+            Code.UNAVAILABLE, f"model '{self.lanes[0].name}' is not ready, none of its instances is: {reasons}{cure}"
         )
-        return True

@@ -25,6 +25,8 @@ class Batch:
     # Defaults live on the class: a batch is made per execution, and most never differ from them.
     columns: Sequence[Column] = ()
     failed: Sequence[tuple[InferRequest, ServeError]] = ()
+    undeclared: Sequence[str] = ()
+    """Outputs that the model gave last, and its config does not declare."""
     error: ServeError | None = None
     start_ns: int = 0
     infer_start_ns: int = 0

@@ -14,6 +14,7 @@ from bident.engine.servable import Servable
 from bident.errors import Code, ConfigError, ServeError
 from bident.model import validate
 from bident.model.config import EnsembleStep, ModelConfig
+from bident.model.hints import did_you_mean
 from bident.model.validate_members import check_members
 
 
@@ -25,6 +26,9 @@ class Known(Protocol):
 
     def versions(self, name: str) -> list[int]:
         """The versions of ``name`` in service."""
+
+    def names(self) -> list[str]:
+        """Every name that was ever loaded or tried."""
 
     def failure(self, name: str) -> str | None:
         """Why no version of ``name`` is in service; None if it was never loaded."""
@@ -38,10 +42,12 @@ def complete(config: ModelConfig, source: str, known: Known) -> ModelConfig:
     missing = [step.model for step in config.steps if not known.versions(step.model)]
     absent = [name for name in dict.fromkeys(missing) if known.failure(name) is None]
     if absent:
+        names = sorted({*known.names()} - {config.name})
+        hints = [f"'{name}': {hint}" for name in absent if (hint := did_you_mean(name, names))]
         raise ConfigError(
             f"ensemble {config.name} contains models that are not available or ambiguous: {', '.join(absent)}; "
             f"put {'it' if len(absent) == 1 else 'them'} into the model repository, once, or correct model_name"
-            f" (in {source})"
+            f" (in {source}){'; ' if hints else ''}{'; '.join(hints)}"
         )
     for index, step in enumerate(config.steps):
         _check_loaded(config.name, index, step, known)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig, TensorSpec
+from bident.model.hints import listed
 from bident.wire.datatypes import BYTES, FP32, DataType, from_numpy
 from bident.wire.infer import Column, InferInput, InferRequest, element_count
 from bident.wire.numbers import to_array
@@ -30,6 +31,9 @@ class Merge:
         """``lenient``: make the best of outputs that say the same in another form, as Python models' often do."""
         self._name = config.name
         self._lenient = lenient
+        self._cure = "correct model.py or config.pbtxt" if lenient else "correct config.pbtxt"
+        self.undeclared: Sequence[str] = ()
+        """The outputs that ``scatter`` last dropped, because the config does not declare them."""
         self._lead = 1 if config.max_batch_size else 0
         self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
         self._outputs = [
@@ -78,6 +82,11 @@ class Merge:
             if spec.reshape is not None:
                 array = self._reshape(array, dims, spec.dims)
             columns.append(Column(name, spec.datatype, array))
+        if len(columns) == len(arrays):
+            self.undeclared = ()
+        else:
+            given = {column.name for column in columns}
+            self.undeclared = [name for name in arrays if name not in given]
         return columns
 
     def _conform(self, name: str, datatype: DataType, given: Any) -> NDArray[Any]:
@@ -118,8 +127,7 @@ class Merge:
     def _bad_output(self, name: str, found: str, declared: str) -> ServeError:
         return ServeError(
             Code.INTERNAL,
-            f"output '{name}' of model '{self._name}' {found}, but its config declares {declared}; "
-            f"correct config.pbtxt",
+            f"output '{name}' of model '{self._name}' {found}, but its config declares {declared}; {self._cure}",
         )
 
 
@@ -174,10 +182,11 @@ def _word(dtype: np.dtype[Any]) -> str:
     return datatype.name if datatype else str(dtype)
 
 
-def wanted_columns(request: InferRequest, columns: Sequence[Column]) -> list[Column]:
+def wanted_columns(request: InferRequest, columns: Sequence[Column], undeclared: Sequence[str] = ()) -> list[Column]:
     """The columns that ``request`` names, in its order.
 
-    Raises INTERNAL when it asks for an output that the model did not produce and it cannot do without.
+    Raises INTERNAL when it asks for an output that the model did not produce and it cannot do without;
+    ``undeclared`` are outputs that the model did produce, though its config does not declare them.
     """
     by_name = {column.name: column for column in columns}
     if request.may_lack_outputs:
@@ -185,6 +194,10 @@ def wanted_columns(request: InferRequest, columns: Sequence[Column]) -> list[Col
     try:
         return [by_name[name] for name in request.outputs or ()]
     except KeyError as missing:
+        given = [*by_name, *undeclared]
+        name = missing.args[0]
         raise ServeError(
-            Code.INTERNAL, f"model '{request.model_name}' produced no output {missing}, which the request asks for"
+            Code.INTERNAL,
+            f"model '{request.model_name}' produced no output '{name}', which the request asks for; "
+            f"it produced {listed(given)}",
         ) from None

@@ -169,6 +169,7 @@ class _Running:
             return
         try:
             batch.columns = lane.merge.scatter(outputs, batch.rows)
+            batch.undeclared = lane.merge.undeclared
         except ServeError as error:
             batch.error = error
             for request in batch.requests:
@@ -197,7 +198,7 @@ class _Running:
         request = batch.requests[index]
         answer: Sequence[Column] | ServeError
         try:
-            answer = error or (lane.merge.scatter(outputs, request.batch_size) if outputs else ())
+            answer = error or self._split(outputs, request.batch_size)
         except ServeError as wrong:
             answer = wrong
         if isinstance(answer, ServeError):
@@ -207,6 +208,12 @@ class _Running:
             if not self._waiting:
                 lane.ended(self)
         lane.owner.request_answered(batch, request, answer, parameters, final=final)
+
+    def _split(self, outputs: Arrays, rows: int) -> Sequence[Column]:
+        merge = self._lane.merge
+        columns = merge.scatter(outputs, rows) if outputs else ()
+        self._batch.undeclared = merge.undeclared if outputs else ()
+        return columns
 
     def _log(self, request: InferRequest, error: ServeError) -> None:
         """What went wrong in the model; other codes are answers that it gives on purpose."""

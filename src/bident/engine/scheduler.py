@@ -92,8 +92,8 @@ class Scheduler:
             if lane.is_quick((request,), request.batch_size) and isinstance(lane, Lane):
                 self._run_inline(lane, Batch([request], request.batch_size))
                 return
-        if self._absence.error is not None:
-            self._refuse(request, self._absence.error)
+        if self._absence.refuses:
+            self._refuse(request, self._absence.error())
         try:
             queue.push(request)
         except ServeError:
@@ -288,9 +288,12 @@ class Scheduler:
 
     def _reject_orphans(self) -> None:
         """No instance is there, and none will come in time."""
-        assert self._absence.error is not None
-        for request in self._queue.take(self._queue.size):
-            self._settler.fail(request, self._absence.error, FailureReason.REJECTED)
+        orphans = self._queue.take(self._queue.size)
+        if not orphans:
+            return
+        error = self._absence.error()
+        for request in orphans:
+            self._settler.fail(request, error, FailureReason.REJECTED)
 
     def _set_timer(self) -> None:
         """Wake up when the batch that waits for company has waited enough, or a deadline passes."""

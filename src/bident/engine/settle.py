@@ -11,6 +11,7 @@ from typing import Any
 from bident.engine.batch import Batch
 from bident.engine.merge import wanted_columns
 from bident.engine.stats import FailureReason, ModelStats
+from bident.engine.strays import Strays
 from bident.errors import ServeError
 from bident.model.config import ModelConfig
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome, Spent
@@ -27,14 +28,16 @@ class Settler:
     def __init__(self, config: ModelConfig, version: str, stats: ModelStats) -> None:
         self._name = config.name
         self._version = version
+        self._strays = Strays(config)
+        self._declared = len(config.outputs)
         self._batching = config.max_batch_size > 0
         self._decoupled = config.decoupled
         self._stats = stats
 
     def settle(self, batch: Batch) -> None:
         """Answer the batch's requests, each with its rows of the columns."""
-        if batch.failed or batch.error is not None:
-            self._settle_failures(batch)
+        if batch.failed or batch.undeclared or len(batch.columns) != self._declared:
+            self._settle_oddities(batch)
         if batch.error is not None:
             return
         start = answered = rows = queued_ns = received_ns = 0
@@ -43,7 +46,7 @@ class Settler:
             columns = batch.columns
             if request.outputs is not None:
                 try:
-                    columns = wanted_columns(request, columns)
+                    columns = wanted_columns(request, columns, batch.undeclared)
                 except ServeError as error:
                     self.fail(request, error, FailureReason.BACKEND)
                     start = stop
@@ -65,12 +68,15 @@ class Settler:
         if answered:
             self._count(batch, answered, rows, queued_ns, received_ns)
 
-    def _settle_failures(self, batch: Batch) -> None:
+    def _settle_oddities(self, batch: Batch) -> None:
+        """What is not as it should be in most batches: failures, and outputs too many or too few."""
         for request, error in batch.failed:
             self.fail(request, error, FailureReason.OTHER)
         if batch.error is not None:
             for request in batch.requests:
                 self.fail(request, batch.error, FailureReason.BACKEND)
+        elif batch.requests:
+            self._strays.look(batch.columns, batch.undeclared, batch.requests)
 
     def answer(
         self,
@@ -82,9 +88,11 @@ class Settler:
         final: bool,
     ) -> None:
         """Give ``request`` of ``batch`` one answer of its own; a stream may end with one without ``columns``."""
+        if batch.undeclared or (len(columns) != self._declared and not self._decoupled):
+            self._strays.look(columns, batch.undeclared, (request,))
         if request.outputs is not None and (columns or not self._decoupled):
             try:
-                columns = wanted_columns(request, columns)
+                columns = wanted_columns(request, columns, batch.undeclared)
             except ServeError as error:
                 self.refuse(request, error, final=final)
                 return

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bident.errors import ConfigError
-from bident.model.hints import listed
+from bident.model.hints import did_you_mean, listed
 from bident.model.near_miss import advice
 from bident.model.proto import ModelConfigProto
 
@@ -55,7 +55,7 @@ def fill_backend(proto: ModelConfigProto, directory: Path, versions: list[int]) 
     if proto.backend:
         _complete(proto, _declared(proto))
     elif proto.platform:
-        _complete(proto, next((kind for kind in _KINDS if kind.platform == proto.platform), None))
+        _complete(proto, _by_platform(proto))
     elif proto.default_model_filename:
         _complete(proto, _by_filename(proto))
     else:
@@ -70,6 +70,19 @@ def _declared(proto: ModelConfigProto) -> _Kind | None:
             return kind
     # TensorFlow has no usual kind: the platform must be said, or the file found.
     return kinds[0] if kinds and proto.backend != "tensorflow" else None
+
+
+def _by_platform(proto: ModelConfigProto) -> _Kind:
+    platform = proto.platform
+    for kind in _KINDS:
+        if kind.platform == platform:
+            return kind
+    backends = dict.fromkeys(kind.backend for kind in _KINDS)
+    if platform in backends:
+        cure = f"'{platform}' is a backend: write backend: \"{platform}\", and no platform"
+    else:
+        cure = did_you_mean(platform, [*(kind.platform for kind in _KINDS if kind.platform), "ensemble"])
+    raise ConfigError(f"unexpected platform type '{platform}' for {proto.name}; {cure}")
 
 
 def _by_filename(proto: ModelConfigProto) -> _Kind:

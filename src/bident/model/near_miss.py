@@ -20,6 +20,28 @@ def advice(directory: Path, versions: list[int], wanted: Iterable[str]) -> str:
     return "; ".join(advices)
 
 
+def taken_for_repository(directory: Path) -> str:
+    """What to name instead of ``directory`` where it is one model's folder and no repository; empty for all others."""
+    entries = _entries(directory)
+    versions = [name for name in entries if name.isdigit() and _holds_a_model_file(directory / name)]
+    if "config.pbtxt" not in entries and not versions:
+        return ""
+    if any(_is_model_folder(directory / name) for name in entries if name not in versions):
+        return ""
+    return (
+        f"this looks like a model folder, not a repository: give its parent, {directory.absolute().parent}, and the "
+        f"model is served as '{directory.absolute().name}'"
+    )
+
+
+def _holds_a_model_file(version: Path) -> bool:
+    return any(Path(name).stem == "model" or Path(name).suffix in _MODEL_SUFFIXES for name in _entries(version))
+
+
+def _is_model_folder(directory: Path) -> bool:
+    return any(name.isdigit() or name == "config.pbtxt" for name in _entries(directory))
+
+
 def misnamed_config(directory: Path) -> Iterator[str]:
     """What to rename where ``config.pbtxt`` is absent but was probably meant (``config.pbtxt.txt``)."""
     names = _entries(directory)

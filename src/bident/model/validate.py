@@ -61,6 +61,8 @@ def _check_model(subject: Subject) -> None:
     if not proto.backend and proto.platform != "ensemble":
         known = [platform for platforms in _PLATFORMS.values() for platform in platforms]
         hint = did_you_mean(proto.platform, [*known, "ensemble"]) if proto.platform else "add backend"
+        if proto.HasField("ensemble_scheduling"):
+            hint = 'write platform: "ensemble": it has ensemble_scheduling'
         subject.refuse(f"unexpected platform type '{proto.platform}' for {proto.name}", hint)
     if proto.backend and proto.platform == "ensemble":
         subject.refuse(

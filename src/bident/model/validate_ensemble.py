@@ -87,8 +87,7 @@ def _check_flow(subject: Subject, steps: Any) -> None:
     for tensor in proto.input:
         if tensor.name not in named:
             subject.refuse(
-                f"ensemble input '{tensor.name}' for ensemble {name}' is not used",
-                did_you_mean(tensor.name, sorted(read)),
+                f"ensemble input '{tensor.name}' for ensemble {name}' is not used", _unused(subject, tensor.name, steps)
             )
     ready = _reachable({tensor.name for tensor in proto.input}, steps)
     outputs = [tensor.name for tensor in proto.output]
@@ -107,6 +106,27 @@ def _check_flow(subject: Subject, steps: Any) -> None:
                 if tensor in ready
                 else "no step writes it and it is no input of the ensemble: correct its name",
             )
+
+
+def _unused(subject: Subject, name: str, steps: Any) -> str:
+    """What has probably gone wrong where no step takes the input ``name``."""
+    inputs = {tensor.name for tensor in subject.proto.input}
+    given = inputs.union(tensor for step in steps for tensor in step.output_map.values())
+    for index, step in enumerate(steps):
+        for key, tensor in sorted(step.input_map.items()):
+            if tensor not in given:
+                where = f"step {index} ('{step.model_name}') takes '{tensor}' for its input '{key}'"
+                return f"{where}, which nothing gives; {did_you_mean(tensor, sorted(given))}"
+    ready = _reachable(inputs, steps)
+    stuck = [
+        f"step {index} ('{step.model_name}')"
+        for index, step in enumerate(steps)
+        if not ready.issuperset(step.input_map.values())
+    ]
+    if stuck:
+        cure = f"let one of them take '{name}'"
+        return f"{' and '.join(stuck)} {'wait for each other' if len(stuck) > 1 else 'waits for itself'}: {cure}"
+    return "map it to an input of a step, or remove it"
 
 
 def _reachable(ready: set[str], steps: Any) -> set[str]:

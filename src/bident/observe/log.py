@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import textwrap
@@ -21,9 +22,11 @@ _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 class TritonFormatter(logging.Formatter):
     """``I1130 13:18:58.662133 6899 lifecycle.py:41] "message"``, or with an ISO 8601 time in front."""
 
-    def __init__(self, *, iso8601: bool = False) -> None:
+    def __init__(self, *, iso8601: bool = False, escape: bool = True) -> None:
+        """``escape``: messages are one line each, in JSON's quotes; otherwise further lines are indented."""
         super().__init__()
         self._iso8601 = iso8601
+        self._escape = escape
 
     def format(self, record: logging.LogRecord) -> str:
         letter = _LETTERS.get(record.levelno, "I")
@@ -33,8 +36,10 @@ class TritonFormatter(logging.Formatter):
         else:
             microseconds = int(record.created % 1 * 1_000_000)
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', time.gmtime(record.created))}.{microseconds:06d} {place}"
-        # Escaped as JSON: a message that carries a client's bytes cannot forge a line of its own.
-        line = f"{head} {_tame(json.dumps(record.getMessage(), ensure_ascii=False))}"
+        # Escaped as JSON, or at least indented: a message that carries a client's bytes cannot forge a line of its own.
+        message = record.getMessage()
+        message = json.dumps(message, ensure_ascii=False) if self._escape else message.rstrip().replace("\n", "\n  ")
+        line = f"{head} {_tame(message)}"
         if record.exc_info:
             # Escaped and indented for the same reason: its last line repeats what the exception says.
             line += "\n" + textwrap.indent(_tame(self.formatException(record.exc_info)), "  ", lambda _: True)
@@ -49,13 +54,15 @@ def _tame(text: str) -> str:
 def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str) -> None:
     """Send Bident's log to ``path`` (standard error if empty), from the lowest level that is on.
 
-    Raises OSError when the file cannot be opened.
+    As in Triton, ``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`` in the environment leaves messages of several lines as
+    they are. Raises OSError when the file cannot be opened.
     """
     stream: TextIO = sys.stderr
     if path:
         stream = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115, PTH123
     target = logging.StreamHandler(stream)
-    target.setFormatter(TritonFormatter(iso8601=style == "ISO8601"))
+    escape = os.environ.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0"
+    target.setFormatter(TritonFormatter(iso8601=style == "ISO8601", escape=escape))
     wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}
     target.addFilter(lambda record: wanted.get(record.levelno, True))
     root = logging.getLogger("bident")

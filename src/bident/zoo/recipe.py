@@ -65,7 +65,8 @@ class Recipe:
     ``has_weights`` is False for code alone, such as an ensemble's first and last step. ``members`` are
     the recipes of an ensemble's steps: they are built first, into the same repository. ``in_all`` is
     False where serving needs packages or downloads that Bident does not bring: such a recipe is built
-    only when it is named.
+    only when it is named. ``needs`` names those packages, of the Python that runs the model. With
+    ``fetches_weights`` the folder holds no weights: the model gets them when it is first loaded.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Recipe:
     has_weights: bool = True
     members: tuple[Recipe, ...] = ()
     in_all: bool = True
+    needs: tuple[str, ...] = ()
+    fetches_weights: bool = False
 
     def build(self, target: Path, report: Report | None = None, *, force: bool = False) -> BuildResult:
         """Make ``<target>/<name>`` unless this version of it is there; ``force`` makes it (not its members) anew.

@@ -37,5 +37,7 @@ RECIPE = Recipe(
     write=_write,
     questions=_questions,
     in_all=False,
+    needs=("torch", "transformers"),
+    fetches_weights=True,
 )
 """Its owner chooses the model, so what every classifier has to answer is all that can be asked."""

@@ -41,6 +41,7 @@ class FakeServer:
     metrics: str = ""
     ready: bool = True
     refusal: tuple[int, str] | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
 
     @property
@@ -76,6 +77,10 @@ class FakeServer:
         model = self.models.get(name)
         if model is None or model.state != "READY":
             return 404, {}, json.dumps({"error": f"Request for unknown model: '{name}' is not found"}).encode()
+        if what == "generate_stream":
+            self.asked.append(json.loads(body))
+            answer = "".join(f"data: {json.dumps(event)}\n\n" for event in self.events)
+            return 200, {"Content-Type": "text/event-stream; charset=utf-8"}, answer.encode()
         if what == "infer":
             return self._infer(name, model, headers, body)
         if what == "config":
@@ -205,7 +210,8 @@ def bident(
 ) -> Bident:
     """Runs one command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
-    monkeypatch.delenv("BIDENT_URL", raising=False)
+    for variable in ("BIDENT_URL", "BIDENT_HTTP_PORT", "BIDENT_HTTP_ADDRESS", "BIDENT_METRICS_PORT"):
+        monkeypatch.delenv(variable, raising=False)
     # Whatever else runs on this machine, a test meets only the servers that it names.
     monkeypatch.setattr("bident.cli.target.DEFAULT_URL", "http://127.0.0.1:9")
 

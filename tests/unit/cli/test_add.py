@@ -109,6 +109,7 @@ def archive(*names: str) -> bytes:
         (b"", "is empty"),
         (onnx_model("n", 3).SerializeToString()[:-20], "is truncated or damaged"),
         (b"\0\1\2damaged\xff" * 20, "is truncated or damaged"),
+        (b"class TritonPythonModel:\n  def", "is not Python that this Python can read"),
         (b'{"a": 1}', "is none of the models Bident knows"),
         (b"some text", "is none of the models Bident knows"),
     ],

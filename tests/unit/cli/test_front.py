@@ -11,6 +11,7 @@ import pytest
 from bident import __version__
 from bident.cli.app import app
 from tests.unit.cli.conftest import Bident, FakeServer
+from tests.unit.cli.test_models import pending, statistics
 
 HEAVY = ("numpy", "httpx", "onnxruntime", "google.protobuf", "rich.markdown", "bident.settings.tensor")
 
@@ -96,6 +97,27 @@ def test_the_url_comes_from_the_environment(
 ) -> None:
     monkeypatch.setenv("BIDENT_URL", server.url)
     assert "iris" in bident("ls").out
+
+
+def test_the_port_comes_from_the_environment(
+    bident: Bident, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIDENT_HTTP_PORT", str(server.port))
+    result = bident("ls")
+    assert "iris" in result.out
+    assert result.err == f"using {server.url} (BIDENT_HTTP_PORT, not started from this folder)\n"
+    # An address that stands for every network is reached over this machine's own.
+    monkeypatch.setenv("BIDENT_HTTP_ADDRESS", "0.0.0.0")
+    assert "iris" in bident("ls").out
+    monkeypatch.setenv("BIDENT_METRICS_PORT", str(server.port))
+    server.stats, server.metrics = [statistics("iris", 4)], pending("iris", 7)
+    assert " 7 " in bident("ps").out
+    # What is said in so many words goes before it.
+    monkeypatch.setenv("BIDENT_HTTP_PORT", "9")
+    assert "iris" in bident("ls", "--url", server.url).out
+    monkeypatch.setenv("BIDENT_HTTP_PORT", "eight")
+    result = bident("ls")
+    assert (result.code, "BIDENT_HTTP_PORT is 'eight'" in result.err) == (2, True)
 
 
 def test_commands_of_the_zoo_are_reached(bident: Bident) -> None:

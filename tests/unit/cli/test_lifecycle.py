@@ -57,6 +57,10 @@ class Door(BaseHTTPRequestHandler):
 
 def stop(*_):
     print("asked to stop", flush=True)
+    for left in (2, 1):
+        busy = "Timeout %d: Found 2 model versions that have in-flight inferences: slow, slower" % left
+        busy = json.dumps(busy) if left == 2 else busy  # messages may come unescaped
+        print("I1130 14:59:29.225140 %d app.py:142] %s" % (os.getpid(), busy), flush=True)
     if mode != "stubborn":
         os._exit(0)
 
@@ -118,7 +122,7 @@ def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
     assert f"Stopped (pid {record.pid})" in down.out
     assert not psutil.pid_exists(record.pid) or psutil.Process(record.pid).status() == psutil.STATUS_ZOMBIE
     assert "asked to stop" in bident("logs").out
-    assert bident("logs", "-n", 1).out == "asked to stop\n"
+    assert bident("logs", "-n", 3).out.startswith("asked to stop\n")
     assert bident("status").code == 1
     assert "Nothing to stop" in bident("down").out
 
@@ -241,6 +245,69 @@ def test_flags_that_come_too_late_are_named_and_restart_applies_them(bident: Bid
     assert bident("down").code == 0
 
 
+def test_restart_keeps_what_the_environment_said(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, metrics, other = (str(ports.free_port("127.0.0.1")) for _ in range(3))
+    monkeypatch.setenv("BIDENT_HTTP_PORT", port)
+    monkeypatch.setenv("BIDENT_METRICS_PORT", metrics)
+    monkeypatch.setenv("BIDENT_LOG_VERBOSE", "1")
+    assert bident("up", "--id=x").code == 0
+    monkeypatch.delenv("BIDENT_HTTP_PORT")
+    monkeypatch.delenv("BIDENT_METRICS_PORT")
+    monkeypatch.delenv("BIDENT_LOG_VERBOSE")
+
+    kept = bident("restart")
+    assert kept.code == 0, kept.err
+    assert "another one than before" not in kept.err
+    record = Record.read(Path(STATE_DIR))
+    assert record is not None
+    assert (record.url, record.metrics_url) == (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics}")
+    assert psutil.Process(record.pid).environ()["BIDENT_LOG_VERBOSE"] == "1"
+    assert flags()["--id"] == "x"
+
+    # What is given now wins, and a new address is said.
+    monkeypatch.setenv("BIDENT_HTTP_PORT", other)
+    ignored = bident("up").err
+    assert f"It runs without BIDENT_HTTP_PORT={other}, ignored here: 'bident restart' applies that." in ignored
+    moved = bident("restart", "--id=y")
+    assert flags()["--http-port"] == other
+    assert flags()["--metrics-port"] == metrics
+    assert f"http://127.0.0.1:{other}, and it was http://127.0.0.1:{port} (BIDENT_HTTP_PORT={port})" in moved.err
+    assert bident("restart", f"--http-port={port}").code == 0
+    assert flags()["--http-port"] == port
+    # The environment says the same as before: the flag goes before it.
+    assert bident("restart").code == 0
+    assert flags()["--http-port"] == port
+    # It says something new now, which is meant more than a flag of an earlier day.
+    monkeypatch.setenv("BIDENT_HTTP_PORT", str(ports.free_port("127.0.0.1")))
+    assert bident("restart").code == 0
+    assert flags()["--http-port"] == os.environ["BIDENT_HTTP_PORT"]
+    assert bident("down").code == 0
+
+
+def test_up_after_down_says_that_the_address_was_another_one(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = str(ports.free_port("127.0.0.1"))
+    monkeypatch.setenv("BIDENT_HTTP_PORT", port)
+    assert bident("up", "--metrics-port=0").code == 0
+    assert bident("down").code == 0
+    monkeypatch.delenv("BIDENT_HTTP_PORT")
+    assert f"it was http://127.0.0.1:{port} (BIDENT_HTTP_PORT={port})" in bident(*up).err
+    assert bident("down").code == 0
+
+
+def test_a_models_folder_is_no_repository(bident: Bident, up: list[str]) -> None:
+    Path("model_repository", "shout", "1").mkdir(parents=True)
+    Path("model_repository", "shout", "1", "model.py").touch()
+    result = bident(*up, "--repo", "model_repository/shout")
+    assert result.code == 1
+    assert "this looks like a model folder, not a repository: give its parent" in result.err
+    assert str(Path("model_repository").absolute()) in result.err
+    assert not Path(STATE_DIR).exists()
+
+
 def test_logs_follow_the_log_file_and_the_last_log_is_kept(bident: Bident, up: list[str]) -> None:
     assert bident(*up).code == 0
     assert bident("down").code == 0
@@ -260,6 +327,8 @@ def test_down_insists_when_asking_is_not_enough(bident: Bident, up: list[str], m
     result = bident("down")
     assert result.code == 0
     assert "Killed (pid" in result.out
+    # Said once, though the server says it every second.
+    assert result.err.count("requests in flight are finished first: slow, slower (at most 0 s") == 1
 
 
 def test_a_record_of_another_process_is_not_believed(bident: Bident, up: list[str]) -> None:

@@ -35,6 +35,10 @@ def statistics(name: str, requests: int) -> dict[str, object]:
     }
 
 
+def pending(name: str, count: int) -> str:
+    return f'nv_inference_pending_request_count{{model="{name}",version="1"}} {count}\n'
+
+
 def test_ls_tells_loaded_failed_and_idle_models_apart(bident: Bident, server: FakeServer) -> None:
     server.models |= {"broken": iris(), "idle": iris(), "fake": iris()}
     server.models["broken"].state, server.models["broken"].reason = "UNAVAILABLE", "no [model] file"
@@ -71,7 +75,7 @@ def test_json_is_the_servers_own(bident: Bident, server: FakeServer) -> None:
 
 def test_ps_splits_the_time_of_a_request(bident: Bident, server: FakeServer) -> None:
     server.stats = [statistics("iris", 4), statistics("unasked", 0)]
-    server.metrics = 'nv_inference_pending_request_count{model="iris",version="1"} 7\n'
+    server.metrics = pending("iris", 7)
     Path(STATE_DIR).mkdir()
     record = Record(1, 0.0, server.url, server.url, "127.0.0.1", "none", 30, "log")
     record.write(Path(STATE_DIR))

@@ -97,7 +97,7 @@ def test_one_word_is_a_text_but_perhaps_a_wrong_name(bident: Bident, server: Fak
     assert asked(server).tolist() == [[b"great"]]
 
 
-@pytest.mark.parametrize("name", ["phota.jpg", "my photo.PNG", "data.json", "pictures/great", "."])
+@pytest.mark.parametrize("name", ["phota.jpg", "my photo.PNG", "data.json", "pictures/great"])
 def test_a_file_that_is_not_there_is_no_text(bident: Bident, server: FakeServer, name: str) -> None:
     texts(server)
     result = bident("run", "texts", name, "--url", server.url)
@@ -115,6 +115,49 @@ def test_several_texts_come_as_json(bident: Bident, server: FakeServer) -> None:
     result = bident("run", "texts", '[["good"], ["bad"]]', "--url", server.url)
     assert asked(server).tolist() == [[b"good"], [b"bad"]]
     assert result.out.count("POSITIVE") == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "sent"),
+    [
+        ('["good", "bad"]', [[b"good"], [b"bad"]]),
+        ('["good"]', [[b"good"]]),
+        ('{"TEXT": "good"}', [[b"good"]]),
+        ('{"TEXT": ["good", "bad", "so"]}', [[b"good"], [b"bad"], [b"so"]]),
+        ('"good"', [[b"good"]]),
+        ('""', [[b""]]),
+        ('"Good", he said', [[b'"Good", he said']]),
+    ],
+)
+def test_values_without_the_lists_around_them(bident: Bident, server: FakeServer, source: str, sent: Any) -> None:
+    texts(server)
+    result = bident("run", "texts", source, "--url", server.url)
+    assert result.code == 0, result.err
+    assert asked(server).tolist() == sent
+
+
+def test_a_list_is_rows_only_where_it_can_be_nothing_else(bident: Bident, server: FakeServer) -> None:
+    server.models["pairs"] = FakeModel(
+        inputs=[tensor("PAIR", "BYTES", -1, 2)],
+        outputs=[tensor("Y", "BYTES", -1, 2)],
+        config={"max_batch_size": 8},
+        answer=lambda tensors: {"Y": tensors["PAIR"]},
+    )
+    assert bident("run", "pairs", '["a", "b"]', "--url", server.url).code == 0
+    assert asked(server).tolist() == [[b"a", b"b"]]
+    assert "got shape [3]" in bident("run", "pairs", '["a", "b", "c"]', "--url", server.url).err
+    assert "got a single value, b'a'" in bident("run", "pairs", '"a"', "--url", server.url).err
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("", "INPUT is empty; it is a text for a model"), (".", ". is a folder; INPUT is a picture")],
+)
+def test_nothing_and_folders_are_no_input(bident: Bident, server: FakeServer, source: str, message: str) -> None:
+    texts(server)
+    result = bident("run", "texts", source, "--url", server.url)
+    assert (result.code, message in result.err) == (1, True), result.err
+    assert server.asked == []
 
 
 def test_objects_are_shown_name_first(bident: Bident, server: FakeServer) -> None:
@@ -232,6 +275,15 @@ def test_an_answer_without_boxes_cannot_be_drawn(bident: Bident, server: FakeSer
     result = bident("run", "texts", "photo.jpg", "--save", "out.png", "--url", server.url)
     assert result.code == 1
     assert "model 'texts' answers with none: it has 'LABEL' BYTES [-1, 1], 'SCORE' FP32 [-1, 1]" in result.err
+
+
+def test_the_ensemble_that_makes_boxes_of_an_answer_is_named(bident: Bident, server: FakeServer) -> None:
+    texts(server)
+    detector(server)
+    server.models["detect"].config["ensemble_scheduling"] = {"step": [{"model_name": "texts"}]}
+    photo()
+    result = bident("run", "texts", "photo.jpg", "--save", "out.png", "--url", server.url)
+    assert "'SCORE' FP32 [-1, 1]; ask 'detect', built on this model" in result.err
 
 
 def test_json_of_a_picture_and_its_drawing(bident: Bident, server: FakeServer) -> None:

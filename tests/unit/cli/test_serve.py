@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,15 @@ def test_flags_reach_the_server_and_its_exit_code_comes_back(
     assert result.code == 7
     assert started[0].model_repository == (Path("r"),)
     assert (started[0].http_port, started[0].exit_on_error) == (9, False)
+
+
+def test_a_models_folder_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "shout" / "1").mkdir(parents=True)
+    (tmp_path / "shout" / "1" / "model.py").touch()
+    command = [sys.executable, "-m", "bident", "serve", "tensor", f"--model-repository={tmp_path / 'shout'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'shout'}: this looks like a model folder, not a repository: give its parent" in done.stderr
 
 
 def test_the_file_in_the_working_directory_is_read(bident: Bident, started: list[TensorSettings]) -> None:

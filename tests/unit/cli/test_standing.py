@@ -23,13 +23,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
         ("loading since 2026-11-30T16:01:00Z", "loading for 2 min"),
         ("loading since 2026-11-30T12:03:12Z", "loading for 4 h"),
         ("loading since 2026-11-30T16:04:00Z", "loading for 0 s"),
-        ("'m_0' is starting since 2026-11-30T16:03:10Z. It exited\nTraceback:", "'m_0' is starting for 2 s. It exited"),
+        ("'m_0' is starting since 2026-11-30T16:03:10Z.\nIt exited", "'m_0' is starting for 2 s. It exited"),
         ("no file since yesterday", "no file since yesterday"),
         ("", ""),
     ],
 )
 def test_moments_become_durations(reason: str, expected: str) -> None:
     assert standing.remark(reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (
+            "'m_0' exited with 1; the last lines it printed:\nTraceback:\n  File\nKeyError: 'x'\n",
+            "'m_0' exited with 1; the last lines it printed: ... KeyError: 'x'",
+        ),
+        ("ValueError: no weights\n\nAt:\n  /r/m/1/model.py(3): initialize\n", "ValueError: no weights"),
+        ("OSError: no hub\n\nLog in first.\n\nAt:\n  m.py(3): f\n", "OSError: no hub Log in first."),
+        ("one\n\n", "one"),
+        ("a" * 300, "a" * 300),
+        (f"{'a' * 300}\nb\n{'c' * 300}", f"{'a' * 117}... ... {'c' * 117}..."),
+        ("\n", ""),
+    ],
+)
+def test_of_several_lines_the_telling_ones_are_kept(reason: str, expected: str) -> None:
+    assert standing.gist(reason) == expected
 
 
 ENTRIES = [

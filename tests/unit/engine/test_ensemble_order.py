@@ -80,7 +80,7 @@ async def test_loading_waits_for_a_member_that_somebody_else_is_loading(tmp_path
 async def test_members_that_are_not_there_are_all_named(tmp_path: Path) -> None:
     site = Site(tmp_path)
     write_times(site.models, "two", "2")
-    steps = (step("nosuch", "X=X", "Y=t"), step("two", "X=t", "Y=u"), step("neither", "X=u", "Y=Y"))
+    steps = (step("twoo", "X=X", "Y=t"), step("two", "X=t", "Y=u"), step("neither", "X=u", "Y=Y"))
     write_ensemble(site, "e", *steps)
     await site.engine.start([])
 
@@ -88,7 +88,8 @@ async def test_members_that_are_not_there_are_all_named(tmp_path: Path) -> None:
 
     assert error.code is Code.INVALID_ARG
     assert "load failed for model 'e'" in error.message
-    assert "ensemble e contains models that are not available or ambiguous: nosuch, neither" in error.message
+    assert "ensemble e contains models that are not available or ambiguous: twoo, neither" in error.message
+    assert "; 'twoo': did you mean 'two'?; 'neither': there is 'two'" in error.message
     assert sorted(states(site)) == ["e", "two"]
 
 

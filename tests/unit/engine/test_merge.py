@@ -285,8 +285,9 @@ def test_a_wanted_output_that_the_model_did_not_give_is_an_internal_error() -> N
     request.outputs = ["a", "z"]
 
     with pytest.raises(ServeError, match="model 'm' produced no output 'z'") as caught:
-        wanted_columns(request, columns("a"))
+        wanted_columns(request, columns("a"), ["Z"])
     assert caught.value.code is Code.INTERNAL
+    assert caught.value.message.endswith("; it produced 'a', 'Z'")
 
 
 # Round trip

@@ -100,14 +100,32 @@ async def test_instances_that_will_not_come_back_refuse_at_once() -> None:
     hands = [Hand(), Hand()]
     servable = await served(*hands)
     waiting = ask(1)
-    hands[0].go("started in vain", lost=True)
+    hands[0].go("started in vain: restart the server", lost=True)
     hands[1].go("waiting", lost=False)
     infer(servable, waiting)
     await turns()
     assert not waiting.is_answered
-    hands[1].go("started in vain", lost=True)
+    hands[1].go("started in vain: restart the server", lost=True)
     await answered(waiting)
-    assert "started in vain; load it again" in waiting.error.message
+    assert waiting.error.message.endswith("none of its instances is: started in vain: restart the server")
+    assert "load it again" not in waiting.error.message, "not every server may load"
+
+
+@on_loop
+async def test_refusals_say_how_things_stand_now_and_not_how_the_outage_began() -> None:
+    hand = Hand()
+    servable = await served(hand)
+    hand.go("killed", lost=True)
+    first = ask(1)
+    infer(servable, first)
+    await answered(first)
+    assert first.error.message.endswith("is: killed")
+    hand.go("starting", lost=False)
+    with pytest.raises(ServeError, match=r"is: starting; try again later$"):
+        servable.infer(ask(2))
+    hand.go("given up: restart the server", lost=True)
+    with pytest.raises(ServeError, match=r"is: given up: restart the server$"):
+        servable.infer(ask(3))
 
 
 @on_loop

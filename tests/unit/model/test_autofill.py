@@ -52,7 +52,6 @@ def test_the_file_tells_the_backend(filename, backend, platform, tmp_path):
         ('backend: "fil"', ("fil", "", "")),
         ('backend: "mine"', ("mine", "", "")),
         ('platform: "ensemble"', ("", "ensemble", "")),
-        ('platform: "anything"', ("", "anything", "")),
         (
             'backend: "tensorflow" platform: "tensorflow_savedmodel"',
             ("tensorflow", "tensorflow_savedmodel", "model.savedmodel"),
@@ -61,6 +60,20 @@ def test_the_file_tells_the_backend(filename, backend, platform, tmp_path):
 )
 def test_what_is_declared_is_completed_without_a_look_at_the_files(config, filled, tmp_path):
     assert fill(tmp_path / "absent", config) == filled
+
+
+@pytest.mark.parametrize(
+    ("platform", "cure"),
+    [
+        ("python", r"'python' is a backend: write backend: \"python\", and no platform"),
+        ("onnxruntime", r"write backend: \"onnxruntime\""),
+        ("onnxruntime_onx", r"did you mean 'onnxruntime_onnx'\?"),
+        ("ensembl", r"did you mean 'ensemble'\?"),
+    ],
+)
+def test_a_platform_that_is_none_is_refused(platform, cure, tmp_path):
+    with pytest.raises(ConfigError, match=rf"unexpected platform type '{platform}' for absent; .*{cure}"):
+        fill(tmp_path / "absent", f'platform: "{platform}"')
 
 
 def test_the_name_is_that_of_the_folder(tmp_path):

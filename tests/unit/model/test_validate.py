@@ -116,7 +116,17 @@ def test_an_ensemble_may_list_its_steps_in_any_order():
         ([("a", "IN", "mid"), ("b", "mdi", "OUT")], "did you mean 'mid'?"),
         ([("a", "IN", "OUT"), ("b", "y", "x"), ("c", "x", "y")], "ensemble tensor 'x' is unused"),
         ([("a", "IN", "IN")], "is an input of ensemble 'm' but step 0 writes it"),
-        ([("a", "In", "OUT")], "ensemble input 'IN' for ensemble m' is not used; did you mean 'In'?"),
+        (
+            [("a", "In", "OUT")],
+            "ensemble input 'IN' for ensemble m' is not used; step 0 ('a') takes 'In' for its input 'i0', which "
+            "nothing gives; did you mean 'IN'?",
+        ),
+        (
+            [("a", "y", "x"), ("b", "x", "y"), ("c", "y", "OUT")],
+            "ensemble input 'IN' for ensemble m' is not used; step 0 ('a') and step 1 ('b') and step 2 ('c') wait for "
+            "each other: let one of them take 'IN'",
+        ),
+        ([("a", "OUT", "OUT")], "is not used; step 0 ('a') waits for itself: let one of them take 'IN'"),
         ([("a", "IN", "z"), ("c", "z OUT", "OUT")], "output 'OUT' for ensemble 'm' is not written; its steps wait"),
         ([("a", "IN", "OUT", "")], "depends on 'a' whose required version 0 is not loaded; write model_version: -1"),
     ],
@@ -125,6 +135,11 @@ def test_broken_flow_is_refused(steps, fragment):
     with pytest.raises(ConfigError) as refused:
         ensemble(*steps)
     assert fragment in refused.value.message
+
+
+def test_an_ensemble_that_does_not_say_so_is_told_to():
+    with pytest.raises(ConfigError, match=r"unexpected platform type '' for m; write platform: \"ensemble\""):
+        validate.check(pbtxt.parse(f"name: 'm' ensemble_scheduling {{ {step('a', 'IN', 'OUT')} }}".encode(), "m"), "m")
 
 
 @pytest.mark.parametrize("side", ["input", "output"])

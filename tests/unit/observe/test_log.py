@@ -164,3 +164,37 @@ def test_no_terminal_obeys_a_traceback(sign: str) -> None:
     assert not any(sign in line for line in lines)
     assert lines[-1] == f"  ValueError: a\\u{ord(sign):04x}31mforged"
     assert all(line.startswith("  ") for line in lines[1:])
+
+
+# Messages of several lines
+
+
+def lines_of(path: Path, message: str) -> list[str]:
+    log.configure(**{**ALL_ON, "path": str(path)})
+    logging.getLogger("bident.test").error("%s", message)
+    return [line.partition("] ")[2] or line for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+TRACEBACK = "ValueError: no\n\nAt:\n  model.py(6): execute\n"
+
+
+@pytest.mark.parametrize("value", [None, "1", "", "yes"])
+def test_messages_are_one_line_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    monkeypatch.delenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", raising=False)
+    if value is not None:
+        monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
+    assert lines_of(tmp_path / "log", TRACEBACK) == [json.dumps(TRACEBACK)]
+
+
+def test_tritons_variable_leaves_the_lines_of_messages_but_none_can_be_forged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
+    assert lines_of(tmp_path / "log", TRACEBACK) == ["ValueError: no", "  ", "  At:", "    model.py(6): execute"]
+    forged = lines_of(tmp_path / "forged", "x\nI1130 13:18:58.662133 6899 lifecycle.py:41] all is well\r\x1b[2J")
+    assert len(forged) == 2
+    written = (tmp_path / "forged").read_text(encoding="utf-8")
+    assert "\n  I1130 " in written
+    assert written.endswith("\\u000d\\u001b[2J\n")

@@ -87,6 +87,31 @@ def test_build_says_why_weights_are_synthetic(run, tmp_path, monkeypatch):
     assert "no [network] here" in result.stderr
 
 
+def test_build_says_what_a_model_still_needs(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("bident.cli.zoo.find_spec", lambda name: None if name == "torch" else object())
+    result = run("build", "text_classifier_hf", "--into", tmp_path)
+    assert result.exit_code == 0
+    assert "built, no weights yet" in result.stdout
+    assert "real weights" not in result.stdout
+    assert result.stderr.startswith("text_classifier_hf: it needs torch and transformers (torch not installed here). ")
+    assert "Its weights are fetched at the first load." in result.stderr
+    assert "Next: pip install torch (or EXECUTION_ENV_PATH in its config.pbtxt), then 'bident up" in result.stderr
+    monkeypatch.setattr("bident.cli.zoo.find_spec", lambda name: object())
+    assert "(installed here). Its weights" in run("build", "text_classifier_hf", "--into", tmp_path).stderr
+
+
+def test_a_failing_python_model_fills_one_line(run, tmp_path, repository, server, monkeypatch):
+    frames = "\n".join(f"  <frozen importlib._bootstrap>({number}): import" for number in range(9))
+    error = ServeError(Code.INTERNAL, f"message: KeyError: 'x'\n\nAt:\n{frames}\n")
+    monkeypatch.setattr("bident.cli.zoo._infer", lambda *_: (_ for _ in ()).throw(error))
+    result = run("check", "text_classifier", "--url", server.url, "--into", repository)
+    assert result.exit_code == 1
+    assert "message: KeyError: 'x'" in result.stdout
+    assert "importlib" not in result.stdout
+    said = run("check", "text_classifier", "--url", server.url, "--into", repository, "--json").stdout
+    assert json.loads(said)[0]["answer"] == error.message
+
+
 def test_build_of_an_unknown_name(run, tmp_path):
     result = run("build", "fraud_xbg", "--into", tmp_path)
     assert result.exit_code == 1

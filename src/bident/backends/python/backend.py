@@ -65,6 +65,8 @@ class PythonBackend(Backend):
 
     def load(self, files: ModelFiles, config: ModelConfig, device: Device) -> RequestInstance:
         spec = self._spec(files, config, device)
+        if not config.inputs and not config.outputs and not (files.directory / "config.pbtxt").exists():
+            raise ConfigError(_undeclared(files, config))
         if _is_inside(config):
             inline = _lane(config) == "inline"
             return inside.InsideInstance(spec, self._metrics, self._patience, inline=inline)
@@ -122,6 +124,20 @@ def _may_complete(files: ModelFiles, model: Path) -> bool:
         return any(b"auto_complete_config" in source.read_bytes() for source in sources)
     except OSError as error:
         raise ConfigError(f"a source of the model cannot be read: {error}") from error
+
+
+def _undeclared(files: ModelFiles, config: ModelConfig) -> str:
+    """Where a model says nothing of its tensors: how it could."""
+    name = files.model_file(config, FILE_NAME).name
+    if _may_complete(files, files.model_file(config, FILE_NAME)):
+        lack = f"auto_complete_config of {name} adds no input or output (or auto-completion is off)"
+    else:
+        lack = f"{name} has no auto_complete_config"
+    return (
+        f"model '{config.name}' declares no tensors: there is no config.pbtxt in {files.directory}, and {lack}; write "
+        'one: backend: "python"  max_batch_size: 8  input [ { name: "INPUT0"  data_type: TYPE_FP32  dims: [ -1 ] } ]  '
+        'output [ { name: "OUTPUT0"  data_type: TYPE_FP32  dims: [ -1 ] } ]'
+    )
 
 
 def _read(config: ModelConfig, completed: dict[str, Any]) -> ModelConfig:

@@ -20,6 +20,8 @@ from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome
 logger = logging.getLogger("bident.python")
 
 _SEQUENCE_START, _SEQUENCE_END = 1, 2
+_COMPLAINTS = 100
+"""As many failures of an instance's calls are logged; a message may hold a number that is new each time."""
 
 
 class Asking(Protocol):
@@ -54,8 +56,11 @@ class ModelHost(Protocol):
 class ModelCalls:
     """The calls of one instance, whichever worker it has."""
 
-    def __init__(self, server: Server, host: ModelHost) -> None:
+    def __init__(self, server: Server, host: ModelHost, label: str) -> None:
+        """``label``: whose calls they are, for the log."""
         self._server = server
+        self._label = label
+        self._complained: set[tuple[str, str]] = set()
         self._host = host
         self._asked: dict[int, InferRequest] = {}
         self._tasks: set[asyncio.Future[None]] = set()
@@ -86,6 +91,7 @@ class ModelCalls:
             self._server.infer(request)
         except ServeError as error:
             self._asked.pop(call.call, None)
+            self._complain(call, error)
             told = ServeError(error.code, f"Model {call.model} - Error when running inference: {error.message}")
             worker.answer_infer(call.call, error=told)
             self._host.answered()
@@ -145,12 +151,22 @@ class ModelCalls:
             self._asked.pop(call.call, None)
         if self._host.worker is not worker:
             return Outcome.ANSWERED  # whoever asked has died meanwhile
+        if response.error is not None:
+            self._complain(call, response.error)
         outputs = {output.name: output.array for output in response.outputs} or None
         worker.answer_infer(
             call.call, outputs, error=response.error, parameters=response.parameters, final=response.final
         )
         self._host.answered()
         return Outcome.ANSWERED
+
+    def _complain(self, call: InferCall, error: ServeError) -> None:
+        """Log a failed call, once: a model that never looks at ``has_error`` fails later, with less to go by."""
+        what = (call.model, error.message.partition("\n")[0])
+        if what in self._complained or len(self._complained) >= _COMPLAINTS:
+            return
+        self._complained.add(what)
+        logger.warning("%s: its call of model '%s' failed: %s", self._label, *what)
 
 
 def _request(call: InferCall, version: str) -> InferRequest:

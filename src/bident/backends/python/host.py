@@ -342,7 +342,9 @@ class Worker:
 
     def _unhealthy(self) -> str:
         why = self._failure or self._process.how_it_ended()
-        return f"Stub process '{self.spec.instance_name}' is not healthy. {why[:1].upper()}{why[1:]}"
+        unhealthy = f"Stub process '{self.spec.instance_name}' is not healthy. {why[:1].upper()}{why[1:]}"
+        unfit = self._process.unfit
+        return f"{unfit}\n{unhealthy}" if unfit else unhealthy
 
     # ------------------------------------------------------------------ sending
 

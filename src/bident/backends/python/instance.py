@@ -72,7 +72,7 @@ class HostedInstance(RequestInstance):
 
     async def start(self, server: Server, changed: Callable[[], None]) -> None:
         """Have the model initialised, however long that takes. Raises ServeError."""
-        self._calls = ModelCalls(server, self._host)
+        self._calls = ModelCalls(server, self._host, self._host.spec.instance_name)
         self._changed = changed
         await self._host.start()
 

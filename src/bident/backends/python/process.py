@@ -17,12 +17,16 @@ from typing import IO
 
 WORKER = Path(__file__).parent / "worker"
 _LINE_LIMIT = 8192
+_LABEL_LIMIT = 200
 _LAST_LINES = 20
 _LAST_CHARACTERS = 4000
 _OUTPUT_GRACE_SECONDS = 0.5
 
 # The kernel ends a worker with the *thread* that started it: one thread starts all, and lives as long as the server.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bident starter")
+
+EXIT_UNFIT = 71
+"""A worker ends so when its environment cannot run it; what it prints says why (``worker/__main__``)."""
 
 logger = logging.getLogger("bident.python")
 
@@ -57,6 +61,11 @@ class Process:
         except (ProcessLookupError, PermissionError):
             self._process.kill()
 
+    @property
+    def unfit(self) -> str:
+        """What its environment lacks, if it could not even begin for want of that; else empty."""
+        return self.last_lines[-1] if self._process.returncode == EXIT_UNFIT and self.last_lines else ""
+
     def how_it_ended(self) -> str:
         """How the process ended, and its last words."""
         code = self._process.returncode
@@ -77,7 +86,8 @@ class Process:
     def _start(self, interpreter: Path, environment: Mapping[str, str], directory: Path) -> subprocess.Popen[bytes]:
         theirs = self._theirs.fileno()
         return subprocess.Popen(
-            [interpreter, "-X", "utf8", WORKER, str(theirs), str(os.getpid())],
+            # Its label is for who looks at the list of processes.
+            [interpreter, "-X", "utf8", WORKER, self.label[:_LABEL_LIMIT], str(theirs), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -24,6 +24,7 @@ from bident.backends.python.messages import (
     MetricCall,
     MetricChange,
     Readiness,
+    Reply,
 )
 from bident.backends.python.metrics import CustomMetrics, WorkerMetrics
 from bident.errors import Code, ServeError
@@ -31,6 +32,8 @@ from bident.errors import Code, ServeError
 logger = logging.getLogger("bident.python")
 
 _T = TypeVar("_T")
+
+_CURE = "restart the server, or load the model again where --model-control-mode=explicit"
 
 # Of our own: models that take minutes to initialise must not use up the threads of the loop.
 _blocking = ThreadPoolExecutor(max_workers=512, thread_name_prefix="bident python")
@@ -192,6 +195,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         self._metrics = self._all_metrics.worker()
         worker = await _off_loop(Worker, self.spec)
+        logger.info("%s: its worker is process %d", self.spec.instance_name, worker.pid)
         initialized = loop.run_in_executor(
             _blocking, worker.initialize, self._patience.start_seconds, partial(self._handle_aside, worker)
         )
@@ -228,7 +232,8 @@ class Supervisor:
                 if isinstance(event, BatchDone):
                     self._in_a_row = 0
         if died is not None:
-            self._bury(fileno, died)
+            # Whoever answers its requests logs why.
+            self._bury(fileno, died, told=any(isinstance(event, Reply) and event.error for event in events))
             events.append(died)
         else:
             self._watch_writing()
@@ -257,7 +262,7 @@ class Supervisor:
         elif isinstance(event, MetricCall):
             worker.answer_call(event.call, **self._metrics.answer(event))
 
-    def _bury(self, fileno: int, died: Died) -> None:
+    def _bury(self, fileno: int, died: Died, *, told: bool) -> None:
         assert self._loop is not None
         self._loop.remove_reader(fileno)
         self._loop.remove_writer(fileno)
@@ -266,7 +271,8 @@ class Supervisor:
         self._metrics.close()
         for answer in self._asked.values():
             answer.cancel()
-        logger.error("%s", died.reason)
+        if not told:
+            logger.error("%s", died.reason)
         if self.state is State.CLOSED:
             return
         if time.monotonic() - self._ready_since >= self._patience.proven_seconds:
@@ -289,7 +295,8 @@ class Supervisor:
             except ServeError as error:
                 logger.error("%s: %s", self.spec.instance_name, error.message)
                 self._enter(State.WAITING, error.message)
-        self._enter(State.FAILED, f"{self.reason} It was started {self._in_a_row} times in vain; load the model again.")
+        in_vain = f"It was started {self._in_a_row} times in vain: {_CURE}."
+        self._enter(State.FAILED, f"{in_vain} {self.reason}")
 
     # ------------------------------------------------------------------ small things
 

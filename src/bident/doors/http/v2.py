@@ -171,8 +171,8 @@ class V2:
         if servable.config.decoupled:
             raise ServeError(
                 Code.UNSUPPORTED,
-                f"HTTP end point doesn't support models with decoupled transaction policy: use the generate_stream "
-                f"route or gRPC streaming for '{name}'",
+                "HTTP end point doesn't support models with decoupled transaction policy: POST its inputs to "
+                f"/v2/models/{name}/generate_stream, which answers as a stream of events",
             )
         if b"content-encoding" in exchange.headers:
             return self._infer_packed(exchange)

@@ -1,4 +1,4 @@
-"""Start a worker: ``python <this folder> <channel's descriptor> <the server's process id>``."""
+"""Start a worker: ``python <this folder> <instance's name> <channel's descriptor> <the server's process id>``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_EXIT_UNFIT = 71
+_OLDEST = (3, 9)
 
 
 def _die_with(server: int) -> None:
@@ -22,15 +24,29 @@ def _die_with(server: int) -> None:
         os._exit(0)
 
 
+def _end_as_unfit(lacking: str) -> None:
+    """End the process because this Python cannot run a worker, with what it is ``lacking`` for its last word."""
+    sys.stdout.write(f"{lacking}\n")
+    sys.stdout.flush()
+    os._exit(_EXIT_UNFIT)
+
+
 def main() -> None:
     """Serve the model that the server names."""
-    descriptor, server = int(sys.argv[1]), int(sys.argv[2])
+    descriptor, server = int(sys.argv[2]), int(sys.argv[3])
     _die_with(server)
     stdout: Any = sys.stdout
     stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     faulthandler.enable()
-    from bident_worker.link import Link  # type: ignore[import-not-found]
-    from bident_worker.serve import Worker  # type: ignore[import-not-found]
+    if sys.version_info[:2] < _OLDEST:
+        _end_as_unfit(f"the environment's Python is {sys.version.split()[0]}; a worker needs 3.9 or later")
+    try:
+        from bident_worker.link import Link  # type: ignore[import-not-found]
+        from bident_worker.serve import Worker  # type: ignore[import-not-found]
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        _end_as_unfit(f"the environment needs numpy: {sys.executable} -m pip install numpy")
 
     sys.argv = [""]
     os.set_inheritable(descriptor, False)

@@ -32,7 +32,7 @@ def execute_async(request: InferenceRequest, decoupled: bool) -> Any:
     """Ask now; the result, when awaited, gives what ``execute`` does."""
     link = _allowed_link(request)
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    future = _Answer(loop=loop)
 
     def notify(frame: Frame) -> None:
         # The first answer settles the future; an iterator finds it, and the rest, in the waiter.
@@ -65,6 +65,16 @@ def execute_async(request: InferenceRequest, decoupled: bool) -> Any:
         link.read_no_longer()
         raise
     return future
+
+
+class _Answer(asyncio.Future[Any]):
+    """What ``async_exec`` gives, and has to be awaited."""
+
+    def __getattr__(self, name: str) -> Any:
+        forgotten = (
+            "" if name.startswith("__") else "; did you forget to await it? response = await request.async_exec()"
+        )
+        raise AttributeError(f"what async_exec returns has no attribute '{name}'{forgotten}")
 
 
 class ResponseIterator:

@@ -72,16 +72,24 @@ def bounded(text: str) -> str:
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
-def told(error: BaseException) -> str:
-    """``error`` as Triton words it: type, text, and where, the innermost place first; with its causes."""
+def told(error: BaseException, *, hint: str = "", root: str = "") -> str:
+    """``error`` as Triton words it: type, text, and where, the innermost place first; with its causes.
+
+    ``hint`` follows the first line. With ``root``, a model's folder, that line also names the place there.
+    """
     lines: list[str] = []
     seen: set[int] = set()
     current: Any = error
     while current is not None and id(current) not in seen and len(seen) < 10:
         seen.add(id(current))
         head = _headline(current)
-        lines.append(f"caused by {head}" if len(seen) > 1 else head)
-        places = [f"  {f.filename}({f.lineno}): {f.name}" for f in _places(current)]
+        frames = _places(current)
+        if len(seen) > 1:
+            lines.append(f"caused by {head}")
+        else:
+            lines.append(_located(head, frames, root) if root else head)
+            lines += [f"hint: {hint}"] if hint else []
+        places = [f"  {f.filename}({f.lineno}): {f.name}" for f in frames]
         if places:
             lines += ["", "At:", *places]
         following = current.__cause__
@@ -89,6 +97,16 @@ def told(error: BaseException) -> str:
             following = current.__context__
         current = following
     return bounded("\n".join(lines) + "\n" if len(lines) > 1 else lines[0])
+
+
+def _located(head: str, frames: list[Any], root: str) -> str:
+    """``head`` with the place in its first line, for whoever shows only that."""
+    below = str(Path(root)) + os.sep
+    own = [frame for frame in frames if frame.filename.startswith(below)]
+    if not own:
+        return head
+    first, line_feed, rest = head.partition("\n")
+    return f"{first} ({Path(own[0].filename).name}:{own[0].lineno}){line_feed}{rest}"
 
 
 def _headline(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from .errors import ErrorCode, told
 from .frames import Kind
+from .hints import hint_of
 from .logger import LogLevel, write
 from .request import RELEASE_RESCHEDULE, InferenceRequest
 from .response import InferenceResponse, Together, describe, joined
@@ -44,13 +45,13 @@ class Execution:
         try:
             result = self._model.execute(requests)
             if inspect.iscoroutine(result):
-                result = self._finish(result, batch)
+                result = self._finish(result, batch, start)
             end = time.monotonic_ns()
             together = self._answer(result, requests, batch, header, parcel)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a model ends its request, not the worker
             end = time.monotonic_ns()
             header, parcel, together = {"batch": batch.id}, self._link.parcel(), None
-            self._fail(error, batch, header)
+            self._fail(error, batch, header, start)
             del error
         if together is not None and self._sent_plainly(together, batch, start, end):
             return
@@ -96,7 +97,7 @@ class Execution:
                 asyncio.set_event_loop(loop)
         return loop
 
-    def _finish(self, coroutine: Any, batch: Batch) -> Any:
+    def _finish(self, coroutine: Any, batch: Batch, start: int) -> Any:
         loop = self.event_loop()
         if not self._runtime.decoupled:
             return loop.run_until_complete(coroutine)
@@ -107,7 +108,7 @@ class Execution:
                 error = WrongReturnError(self._must_return_none())
             if error is not None:
                 header: dict[str, Any] = {"batch": batch.id}
-                self._fail(error, batch, header)
+                self._fail(error, batch, header, start)
                 self._link.send(Kind.RESPONSES, header)
 
         asyncio.run_coroutine_threadsafe(coroutine, loop).add_done_callback(over)
@@ -177,12 +178,18 @@ class Execution:
             replies.append(said)
         return replies
 
-    def _fail(self, error: BaseException, batch: Batch, header: dict[str, Any]) -> None:
-        why = str(error) if isinstance(error, WrongReturnError) else told(error)
+    def _fail(self, error: BaseException, batch: Batch, header: dict[str, Any], start: int) -> None:
+        if isinstance(error, WrongReturnError):
+            why = str(error)
+        else:
+            why = told(error, hint=hint_of(error, self._runtime, start))
         text = f"Failed to process the request(s) for model '{self._runtime.instance_name}', message: {why}"
-        self._complain(text)
         said = [ErrorCode.INTERNAL.value, text]
-        header["replies"] = [{"index": i, "final": True, "error": said} for i in batch.open_indexes() if batch.close(i)]
+        replies = [{"index": i, "final": True, "error": said} for i in batch.open_indexes() if batch.close(i)]
+        header["replies"] = replies
+        # The server logs the errors that it is given, with the requests they are for.
+        if not replies:
+            self._complain(f"{text} (its requests had been answered before)")
 
     def _undelivered(self, error: BaseException, batch: Batch, header: dict[str, Any]) -> dict[str, Any]:
         """What to say instead of responses that could not be carried."""

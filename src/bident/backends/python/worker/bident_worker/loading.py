@@ -55,7 +55,17 @@ def import_class(package: str, folders: list[str], model_directory: str, version
     module = importlib.import_module(f"{package}.{stem}")
     model = getattr(module, MODEL_CLASS, None)
     if model is None:
-        raise AttributeError(f"module '{version}.{stem}' has no attribute '{MODEL_CLASS}'")
+        values = vars(module).items()
+        classes = [
+            name
+            for name, value in values
+            if getattr(value, "__module__", "") == module.__name__ and isinstance(value, type)
+        ]
+        found = f"defines class {', '.join(classes)}" if classes else "defines no class"
+        raise AttributeError(
+            f"module '{version}.{stem}' has no attribute '{MODEL_CLASS}', as the model's class must be called; "
+            f"{file} {found}"
+        )
     return model
 
 

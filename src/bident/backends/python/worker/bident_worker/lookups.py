@@ -1,4 +1,4 @@
-"""The functions of ``pb_utils`` that need no server: finding tensors by name, and naming datatypes."""
+"""The functions of ``pb_utils`` that ask no server: finding tensors by name, and naming datatypes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import struct
 from typing import Any
 
 import numpy as np
+
+from .hints import note_miss
 
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
     "TYPE_BOOL": bool,
@@ -32,6 +34,7 @@ def get_input_tensor_by_name(inference_request: Any, name: str) -> Any:
     for tensor in inference_request._inputs:
         if tensor._name == name:
             return tensor
+    note_miss("the request has no input", name, [tensor._name for tensor in inference_request._inputs])
     return None
 
 
@@ -40,17 +43,29 @@ def get_output_tensor_by_name(inference_response: Any, name: str) -> Any:
     for tensor in inference_response._tensors:
         if tensor._name == name:
             return tensor
+    failed = "failed, and " if inference_response._error is not None else ""
+    found = [tensor._name for tensor in inference_response._tensors]
+    note_miss(f"the response {failed}has no output", name, found)
     return None
 
 
 def get_input_config_by_name(model_config: dict[str, Any], name: str) -> Any:
     """The declaration of the input called ``name``, None if there is none."""
-    return next((each for each in model_config.get("input", ()) if each["name"] == name), None)
+    return _declared(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: dict[str, Any], name: str) -> Any:
     """The declaration of the output called ``name``, None if there is none."""
-    return next((each for each in model_config.get("output", ()) if each["name"] == name), None)
+    return _declared(model_config, "output", name)
+
+
+def _declared(model_config: dict[str, Any], side: str, name: str) -> Any:
+    declared = model_config.get(side, ())
+    for each in declared:
+        if each["name"] == name:
+            return each
+    note_miss(f"the model's configuration has no {side}", name, [each["name"] for each in declared])
+    return None
 
 
 def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:

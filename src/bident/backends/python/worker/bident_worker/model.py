@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import time
 from typing import Any, Callable
 
 from .errors import told
 from .execution import Execution, Intake
+from .hints import hint_of, misspelt
+from .logger import LogLevel, write
 from .model_config import ModelConfig
 from .runtime import Runtime
 
@@ -29,6 +32,7 @@ class Model:
 
     def start(self, do: str, args: dict[str, Any]) -> dict[str, Any]:
         """Import the model and ``do`` what is wanted of it: ``complete`` its configuration or ``initialize`` it."""
+        start = time.monotonic_ns()
         try:
             if self._class is None:
                 self._class = self._load()
@@ -40,13 +44,21 @@ class Model:
             initialize = getattr(self._model, "initialize", None)
             if initialize is not None:
                 initialize(args)
-            if not hasattr(self._model, "execute"):
-                raise AttributeError(f"'{type(self._model).__name__}' has no 'execute'")
+            self._check_methods()
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a model is an answer to the server
-            return {"error": told(error)}
+            hint = hint_of(error, self._runtime, start)
+            return {"error": told(error, hint=hint, root=args["model_repository"])}
         self._execution = Execution(self._model, self._runtime, self._intake)
         self._execution.allow_calls(allowed=True)
         return {}
+
+    def _check_methods(self) -> None:
+        found = misspelt(self._model)
+        if not hasattr(self._model, "execute"):
+            what = f"it has '{found['execute']}': did you mean 'execute'?" if "execute" in found else "add it"
+            raise AttributeError(f"'{type(self._model).__name__}' has no 'execute'; {what}")
+        for meant, name in found.items():
+            write(f"nobody calls '{name}' of '{type(self._model).__name__}'; did you mean '{meant}'?", LogLevel.WARNING)
 
     @property
     def run(self) -> Callable[[Any], None] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import calls, runtime
 from .errors import TritonModelException
-from .response import checked_parameters
+from .response import checked_parameters, listed
 from .sender import Batch, InferenceResponseSender
 from .tensor import Tensor
 
@@ -80,6 +80,7 @@ class InferenceRequest:
             raise TritonModelException("Correlation ID must be integer or string")
         if isinstance(correlation_id, int) and not 0 <= correlation_id < 1 << 64:
             raise TritonModelException(f"Correlation ID must be an unsigned 64-bit integer, found {correlation_id}")
+        inputs = listed("inputs", inputs)
         where = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         for tensor in inputs:
             if tensor is None:
@@ -91,7 +92,7 @@ class InferenceRequest:
                 raise TritonModelException(f"Requested output name {where}")
         self._request_id = request_id
         self._correlation_id = correlation_id
-        self._inputs = list(inputs)
+        self._inputs = inputs
         self._outputs = sorted(set(requested_output_names))
         self._model_name = model_name
         self._model_version = model_version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .errors import ErrorCode, TritonError, TritonModelException, bounded
@@ -26,6 +26,14 @@ def checked_parameters(parameters: Any) -> dict[str, Any] | None:
     return dict(parameters)
 
 
+def listed(what: str, tensors: Any) -> list[Any]:
+    """``tensors``, the argument ``what``, as a list. Raises TypeError if it is no collection."""
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
+        found = "a Tensor: write [tensor]" if isinstance(tensors, Tensor) else str(type(tensors))
+        raise TypeError(f"{what} takes a list of pb_utils.Tensor, found {found}")
+    return list(tensors)
+
+
 class InferenceResponse:
     """The answer to one request: output tensors or an error."""
 
@@ -34,7 +42,7 @@ class InferenceResponse:
     def __init__(
         self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None, parameters: Any = None
     ) -> None:
-        tensors = output_tensors if type(output_tensors) is list else list(output_tensors)
+        tensors = output_tensors if type(output_tensors) is list else listed("output_tensors", output_tensors)
         for tensor in tensors:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 if tensor is None:
@@ -71,10 +79,13 @@ def describe(response: InferenceResponse, wanted: Any, parcel: Any) -> dict[str,
     if response._error is not None:
         said["error"] = [response._error.code().value, bounded(response._error.message())]
         return said
+    tensors = response._tensors
+    if wanted is not None:
+        # One that lacks what is wanted goes as it is: the server can say then what there was instead.
+        chosen = [tensor for tensor in tensors if tensor._name in wanted]
+        tensors = chosen if len(chosen) >= len(wanted) else tensors
     said["outputs"] = [
-        parcel.add(tensor._name, tensor._datatype, (tensor._array,), tensor._array.shape)
-        for tensor in response._tensors
-        if wanted is None or tensor._name in wanted
+        parcel.add(tensor._name, tensor._datatype, (tensor._array,), tensor._array.shape) for tensor in tensors
     ]
     return said
 
@@ -121,7 +132,8 @@ def joined(responses: Sequence[InferenceResponse], wanted: Any) -> Together | No
         if count is None:
             return None
         rows.append(count)
-    if wanted is not None:
+    # Those that lack what is wanted go as they are, as in ``describe``.
+    if wanted is not None and sum(kind[0] in wanted for kind in kinds) >= len(wanted):
         columns = [column for column, kind in zip(columns, kinds) if kind[0] in wanted]
         kinds = [kind for kind in kinds if kind[0] in wanted]
     return Together(kinds, columns, rows)

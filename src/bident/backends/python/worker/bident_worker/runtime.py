@@ -8,6 +8,7 @@ the model has started itself, the code that calls.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ class Runtime:
         self.decoupled = False
         self.outputs: list[str] = []
         """The names of the outputs that the model declares."""
+        self.missed: tuple[int, str, Any, Sequence[Any]] | None = None
+        """When something was last looked up in vain, who was asked for what, by which name, and which there are."""
         self.executing = False
         """Whether the model may call others: it has been initialised and is not being taken down."""
 

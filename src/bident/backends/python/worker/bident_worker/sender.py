@@ -114,7 +114,8 @@ class InferenceResponseSender:
         if not self._batch.decoupled:
             if response is not None and self._answered:
                 raise TritonModelException(
-                    "Unable to send response. Non-decoupled model cannot send more than one response."
+                    "Unable to send response. Non-decoupled model cannot send more than one response. If it shall, "
+                    "add model_transaction_policy { decoupled: true } to its config.pbtxt."
                 )
             if response is None and not self._answered:
                 raise TritonModelException(
