@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bident.backends.python.host import Worker, WorkerSpec
+from bident.backends.python.host import Worker
 from bident.backends.python.messages import Answers, Batch, BatchDone, Event, Request
+from bident.backends.python.spec import WorkerSpec
 
 MODEL = """
 import triton_python_backend_utils as pb_utils

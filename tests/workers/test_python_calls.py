@@ -84,6 +84,90 @@ def test_everything_about_a_question_crosses(script):
     assert (other.calls[0].model, other.calls[0].version, request.trace) == ("andere", 3, "ctx")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "timeout=2**70",
+        "timeout=-1",
+        "timeout=1.5",
+        "flags=2**70",
+        "flags=None",
+        "model_version=2**70",
+        "model_version='1'",
+        "request_id=5",
+        "requested_output_names=[5]",
+    ],
+)
+def test_a_question_that_cannot_cross_is_the_models_error(script, asked):
+    what = {"inputs": "[]", "requested_output_names": "['Y']", "model_name": "'m'"}
+    name, _, value = asked.partition("=")
+    made = ", ".join(f"{key}={text}" for key, text in {**what, name: value}.items())
+    kind, text = script.script(f"answer = caught(lambda: pb_utils.InferenceRequest({made}))")
+    assert kind == "TypeError"
+    assert name in text
+    assert script.script("answer = 1") == 1
+
+
+def test_numbers_of_any_kind_and_up_to_the_limits_cross(script):
+    other = Other(script)
+    code = (
+        "Q = pb_utils.InferenceRequest(model_name='m', inputs=[pb_utils.Tensor('IN0', np.ones(1))],"
+        " requested_output_names=['OUT0'], timeout=2**64 - 1, flags=np.int64(2), model_version=np.int8(-1));"
+        " answer = caught(lambda: Q.set_flags(2**32)); Q.exec()"
+    )
+    assert script.script(code) == ["TypeError", "flags must be an unsigned 32-bit integer, found 4294967296"]
+    request = other.calls[0].request
+    assert (request.timeout_us, request.flags, other.calls[0].version) == (2**64 - 1, 2, -1)
+
+
+@pytest.mark.parametrize("rows", [1000, 100_000], ids=["in the channel", "in shared memory"])
+def test_answers_that_are_not_read_do_not_pile_up(start_worker, rows):
+    driver = start_worker("script", unread_limit=4_000_000)
+    driver.send(
+        Request(
+            inputs={
+                "CODE": np.array(
+                    [
+                        b"Q = pb_utils.InferenceRequest(model_name='m', inputs=[], requested_output_names=['Y'])\n"
+                        b"kept = Q.exec(decoupled=True); time.sleep(1000)"
+                    ],
+                    object,
+                )
+            }
+        )
+    )
+    driver.pump(lambda: any(isinstance(event, InferCall) for event in driver.events))
+    call = next(event.call for event in driver.events if isinstance(event, InferCall))
+    sent = 0
+
+    def stream():
+        nonlocal sent
+        while sent < 40_000_000:
+            driver.worker.answer_infer(call, {"Y": np.zeros(rows, np.float32)}, final=False)
+            sent += 4 * rows
+
+    with pytest.raises(ServeError, match="bytes of other models' answers wait for 'script_0_0'") as caught:
+        stream()
+    assert caught.value.code is Code.UNAVAILABLE
+    assert 3_000_000 < sent < 8_000_000
+    driver.worker.answer_infer(call, error=caught.value)
+
+
+def test_answers_that_are_read_never_count(start_worker):
+    driver = start_worker("script", unread_limit=4_000_000)
+
+    def answer(event):
+        if isinstance(event, InferCall):
+            driver.worker.answer_infer(event.call, {"Y": np.zeros(250_000, np.float32)})
+
+    driver.answer = answer
+    code = (
+        "Q = pb_utils.InferenceRequest(model_name='m', inputs=[], requested_output_names=['Y'])\n"
+        "answer = sum(Q.exec().has_error() for _ in range(50))"
+    )
+    assert driver.script(code) == 0
+
+
 def test_an_error_of_the_other_model_is_in_the_response(script):
     def answer(event):
         if isinstance(event, InferCall):
@@ -304,3 +388,9 @@ def test_metrics_that_cannot_be(script, metrics, call, text):
 
 def test_infinities_are_numbers(script, metrics):
     assert script.script(FAMILIES + "gm.set(float('inf')); answer = str(gm.value())") == "inf"
+
+
+def test_half_of_a_surrogate_pair_costs_nobody_the_page(script, metrics):
+    code = "f = pb_utils.MetricFamily('m', 'a\\ud800', pb_utils.MetricFamily.GAUGE); m = f.Metric({'x': '\\udfff'});"
+    script.script(code + " self.kept = [f, m]")
+    assert list(metrics.lines()) == ["# HELP m a?", "# TYPE m gauge", 'm{x="?"} 0']

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -83,7 +87,7 @@ def test_an_archive_is_unpacked_once(start_worker, write_model, environment, tmp
     with tarfile.open(archive, "w") as tar:
         tar.add(environment / "bin", "bin")
     assert environment_of(str(archive), tmp_path, cache).interpreter != found.interpreter
-    assert not list(cache.glob("unpacking-*"))
+    assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 2
 
 
 def test_what_is_no_environment_is_refused(tmp_path):
@@ -97,6 +101,163 @@ def test_what_is_no_environment_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be unpacked"):
         environment_of(str(tmp_path / "text"), tmp_path, cache)
     assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "empty", "memory"])
+def test_only_regular_files_are_read(tmp_path, kind):
+    """A pipe would hold the load up for ever, /dev/zero too."""
+    paths = {"device": Path("/dev/zero"), "memory": Path("/proc/self/mem")}
+    path = paths.get(kind, tmp_path / kind)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "empty":
+        path.touch()
+    elif not path.exists():
+        path = Path("/dev/random")
+    reasons = {"pipe": "is a named pipe, not a regular file", "device": "is a device, not a regular file"}
+    with pytest.raises(ConfigError, match=reasons.get(kind, r"is empty \(0 bytes\)|is a device")) as refused:
+        environment_of(str(path), tmp_path, tmp_path / "cache")
+    assert str(path) in refused.value.message
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("/" + "a" * 5000, r"cannot be looked at: File name too long; name a virtual"),
+        ("/a\0b", "cannot be looked at: .*null"),
+        ("/dev/null/env", "/dev/null/env does not exist; name a virtual environment"),
+    ],
+)
+def test_names_that_cannot_be(tmp_path, parameter, reason):
+    with pytest.raises(ConfigError, match=reason) as refused:
+        environment_of(parameter, tmp_path, tmp_path / "cache")
+    assert len(refused.value.message) < 400
+
+
+def small_archive(path, *, unpacking="", size=300_000, mode="w"):
+    """An environment of links and a file or two, as ``conda-pack`` would lay it out."""
+    source = path.parent / "source"
+    (source / "bin").mkdir(parents=True)
+    (source / "bin" / "python").symlink_to(sys.executable)
+    (source / "noise").write_bytes(random.Random(5).randbytes(size))
+    (source / "z").write_text("the last")
+    if unpacking:
+        (source / "bin" / "conda-unpack").write_text(unpacking)
+    with tarfile.open(path, mode) as tar:
+        for name in ("bin", "noise", "z"):
+            tar.add(source / name, name)
+    with tarfile.open(path) as tar:
+        return [member.offset for member in tar.getmembers()]
+
+
+def header_overwritten(data, headers):
+    return data[: headers[-1]] + b"\xff" * 512 + data[headers[-1] + 512 :]
+
+
+def header_zeroed(data, headers):
+    return data[: headers[-2]] + bytes(1024) + data[headers[-2] + 1024 :]
+
+
+DAMAGES = {
+    "header overwritten": header_overwritten,
+    "blocks of zeros": header_zeroed,
+    "end cut off": lambda data, headers: data[: headers[-1]],
+    "cut in a header": lambda data, headers: data[: headers[-1] + 100],
+    "cut in a file": lambda data, headers: data[: headers[-1] - 2000],
+    "half an end": lambda data, headers: data[: headers[-1] + 1024 + 512],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_damaged_archive_leaves_nothing_in_the_cache(tmp_path, damage, compressed):
+    archive = tmp_path / "env.tar"
+    headers = small_archive(archive)
+    cache = tmp_path / "cache"
+    assert environment_of(str(archive), tmp_path, cache).interpreter.exists()
+    before = sorted(cache.iterdir())
+    data = DAMAGES[damage](archive.read_bytes(), headers)
+    archive.write_bytes(gzip.compress(data) if compressed else data)
+    with pytest.raises(ConfigError, match=r"cannot be unpacked into .* damaged or no archive: copy it again"):
+        environment_of(str(archive), tmp_path, cache)
+    assert sorted(cache.iterdir()) == before
+
+
+@pytest.mark.parametrize("damage", ["flipped", "checksum", "cut", "followed"])
+def test_a_damaged_compression_leaves_nothing_in_the_cache(tmp_path, damage):
+    archive = tmp_path / "env.tar.gz"
+    small_archive(archive, mode="w:gz")
+    data = bytearray(archive.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2 : len(data) // 2 + 64] = b"\xff" * 64
+    elif damage == "checksum":
+        data[-8] ^= 1
+    elif damage == "cut":
+        del data[-9:]
+    else:
+        data += b"something else"
+    archive.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"cannot be unpacked into .* damaged or no archive: copy it again"):
+        environment_of(str(archive), tmp_path, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_full_disk_leaves_nothing_in_the_cache(tmp_path, monkeypatch):
+    archive = tmp_path / "env.tar"
+    small_archive(archive)
+
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile, "copyfileobj", full)
+        with pytest.raises(
+            ConfigError, match=r"No space left on device; make room there, or .*--model-cache-directory"
+        ):
+            environment_of(str(archive), tmp_path, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+    assert environment_of(str(archive), tmp_path, tmp_path / "cache").interpreter.exists()
+
+
+def test_an_unusable_cache_folder_names_its_setting(tmp_path):
+    archive = tmp_path / "env.tar"
+    small_archive(archive)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cache folder .* cannot be used: .*--model-cache-directory"):
+        environment_of(str(archive), tmp_path, tmp_path / "file" / "cache")
+    with pytest.raises(ConfigError, match=r"cache folder .* cannot be used: .*--model-cache-directory"):
+        environment_of(str(archive), tmp_path, tmp_path / "file")
+
+
+def test_conda_unpack_runs_where_the_environment_stays(tmp_path):
+    archive = tmp_path / "env.tar"
+    small_archive(
+        archive, unpacking="from pathlib import Path; Path(__file__).with_name('prefix').write_text(__file__)"
+    )
+    folder = environment_of(str(archive), tmp_path, tmp_path / "cache").interpreter.parent
+    assert (folder / "prefix").read_text() == str(folder / "conda-unpack")
+
+
+def test_a_broken_conda_unpack_leaves_nothing_in_the_cache(tmp_path):
+    archive = tmp_path / "env.tar"
+    small_archive(archive, unpacking="print('looking around'); raise SystemExit('no such prefix')")
+    with pytest.raises(ConfigError, match=r"bin/conda-unpack fails \(exit code 1: no such prefix\); pack .* again"):
+        environment_of(str(archive), tmp_path, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_python_that_cannot_run_conda_unpack_is_told(tmp_path):
+    archive = tmp_path / "env.tar"
+    source = tmp_path / "source" / "bin"
+    source.mkdir(parents=True)
+    (source / "python").write_bytes(b"no program")
+    (source / "conda-unpack").touch()
+    with tarfile.open(archive, "w") as tar:
+        tar.add(source, "bin")
+    with pytest.raises(ConfigError, match=r"bin/conda-unpack fails \(.*Permission denied"):
+        environment_of(str(archive), tmp_path, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_an_archive_cannot_write_outside(tmp_path):

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -278,6 +281,73 @@ def test_children_of_the_worker_end_with_it(start_worker):
     assert is_alive(child)
     driver.fail("os.kill(os.getpid(), 9)")
     assert_gone(child)
+
+
+SERVER = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from worker_driving import MODELS, Driver, spec_of
+import numpy as np
+from bident.backends.python.messages import Request
+
+driver = Driver(spec_of(MODELS / "script"))
+code = {code!r}
+driver.send(Request(inputs={{"CODE": np.array([code.encode()], object)}}))
+time.sleep(1000)
+"""
+STARTS_OTHERS = """
+import ctypes, multiprocessing, subprocess
+popen = subprocess.Popen(['sleep', '1000'])
+fork = os.fork()
+if fork == 0:
+    time.sleep(1000)
+pool = multiprocessing.get_context('fork').Pool(2)
+pids = [os.getpid(), popen.pid, fork] + [process.pid for process in pool._pool]
+with open({notes!r} + '.part', 'w') as file:
+    file.write(' '.join(map(str, pids)))
+os.rename({notes!r} + '.part', {notes!r})
+"""
+
+
+@pytest.mark.parametrize("stuck", ["time.sleep(1000)", "ctypes.PyDLL(None).sleep(1000)"], ids=["asleep", "native"])
+def test_nothing_outlives_a_killed_server(tmp_path, stuck):
+    notes = tmp_path / "pids"
+    code = STARTS_OTHERS.format(notes=str(notes)) + stuck  # the latter never lets another thread run
+    source = SERVER.format(tests=str(Path(__file__).parent), code=code)
+    server = subprocess.Popen([sys.executable, "-c", source])
+    try:
+        wait_until(lambda: notes.exists() or server.poll() is not None)
+        pids = [int(pid) for pid in notes.read_text().split()]
+        assert len(pids) == 5
+        assert all(map(is_alive, pids))
+    finally:
+        server.kill()
+        server.wait()
+    for pid in pids:
+        assert_gone(pid)
+
+
+def test_a_child_in_its_own_session_is_not_listened_to_for_ever(start_worker):
+    start_worker("script").worker.close()
+    before, threads = descriptors(), threading.active_count()
+    driver = start_worker("script")
+    child = driver.script("import subprocess; answer = subprocess.Popen(['sleep', '1000'], start_new_session=True).pid")
+    try:
+        driver.worker.close()
+        wait_until(lambda: descriptors() <= before and threading.active_count() <= threads)
+        assert is_alive(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_long_lines_are_logged_in_pieces(start_worker, caplog):
+    caplog.set_level("INFO", "bident.python")
+    driver = start_worker("script")
+    driver.script("print('a' * 20000 + 'b\\n\\nlast', end='', flush=True)")
+    driver.worker.finalize(10, lambda event: None)
+    text = "".join(record.getMessage().removeprefix("script_0_0: ") for record in caplog.records)
+    assert text.startswith("a" * 20000 + "blast")
+    assert max(len(record.getMessage()) for record in caplog.records) < 8300
 
 
 def test_a_forked_child_does_not_hide_the_death(start_worker):

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
-from worker_driving import assert_gone
+from worker_driving import assert_gone, descriptors, wait_until
 
-from bident.backends.python.messages import Answers, Died, Reply, Request
-from bident.backends.python.worker.bident_worker.frames import BrokenChannelError, Kind, Reader, prefix
+from bident.backends.python.incoming import Responses
+from bident.backends.python.messages import Answers, BatchDone, Died, Reply, Request
+from bident.backends.python.worker.bident_worker.frames import BrokenChannelError, Frame, Kind, Reader, prefix
 
 SEND = "link = request._batch.link; from bident_worker.frames import *; import json, struct\n"
 
@@ -58,6 +60,16 @@ SEND = "link = request._batch.link; from bident_worker.frames import *; import j
         "link.send(37, {'level': 9, 'message': 'x', 'place': ['', 0]})",
         "link.send(37, {'level': 0, 'message': 5, 'place': ['', 0]})",
         "link.send(39, {})",
+        "link.send(33, {'batch': 7777, 'done': [1, 2]})",
+        "link.send(33, {'batch': request._batch.id, 'replies': [{'index': 0.0, 'final': True}]})",
+        "[link.send(33, {'batch': request._batch.id, 'done': [1, 2]}) for _ in range(2)]",
+        "link.send(36, {'call': 1, 'what': 'metric_family', 'name': 'a', 'description': '', 'kind': 99})",
+        "link.send(36, {'call': 1, 'what': 'metric_family', 'name': 'a', 'description': '', 'kind': 'x'})",
+        "link.send(36, {'call': 1, 'what': 'metric', 'family': [], 'labels': {}})",
+        "link.send(36, {'call': 1, 'what': 'metric', 'family': 1, 'labels': {'a': []}})",
+        "link.send(36, {'call': 1, 'what': 'metric_value', 'id': [1]})",
+        "link.send(36, {'call': 1, 'what': []})",
+        "link.send(35, {'call': 1, 'model': 'm', 'version': 1, 'id': '', 'inputs': [], 'outputs': [], 'correlation_id': 0, 'flags': 0, 'timeout': -1, 'decoupled': False})",
     ],
 )  # fmt: skip
 def test_nonsense_ends_the_worker_and_not_the_server(start_worker, code):
@@ -74,8 +86,6 @@ def test_nonsense_ends_the_worker_and_not_the_server(start_worker, code):
 
 
 def test_descriptors_that_were_not_asked_for_are_closed(start_worker):
-    from worker_driving import descriptors
-
     driver = start_worker("script")
     driver.script("pass")
     before = descriptors()
@@ -90,6 +100,78 @@ answer = 1
 """
     assert driver.script(SEND + code) == 1
     assert descriptors() == before
+
+
+FLOODS = {
+    "after whole messages": """
+data = json.dumps({'level': 0, 'message': 'x', 'place': ['', 0]}).encode()
+while True: socket.send_fds(link._channel, [PREFIX.pack(MAGIC, 37, 0, len(data), 0) + data], fds)
+""",
+    "within a message": """
+link._channel.sendall(PREFIX.pack(MAGIC, 37, 2, 100000, 0))
+while True: socket.send_fds(link._channel, [b' '], fds)
+""",
+    "announced in masses": """
+link._channel.sendall(PREFIX.pack(MAGIC, 37, 255, 100000, 0))
+while True: socket.send_fds(link._channel, [b' '], fds)
+""",
+    "with nonsense behind": """
+data = json.dumps({'level': 0, 'message': 'x', 'place': ['', 0]}).encode()
+link._channel.setblocking(False)
+for _ in range(20): socket.send_fds(link._channel, [(PREFIX.pack(MAGIC, 37, 4, len(data), 0) + data) + b'nonsense' * 9], fds)
+""",
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_of_descriptors_ends_the_worker(start_worker, flood):
+    start_worker("script").worker.close()
+    before = descriptors()
+    driver = start_worker("script")
+    most = 0
+
+    def watch():
+        nonlocal most
+        most = max(most, descriptors())
+        return driver.died() is not None
+
+    code = "import socket; fds = [os.open('/dev/null', os.O_RDONLY)] * 4\n" + FLOODS[flood]
+    driver.send(Request(inputs={"CODE": np.array([(SEND + code).encode()], object)}))
+    driver.pump(watch)
+    assert "makes no sense" in driver.died().reason
+    assert most < before + 30
+    assert_gone(driver.worker.pid)
+    wait_until(lambda: descriptors() <= before)
+
+
+def test_a_batch_is_not_answered_as_a_whole_after_a_part_of_it(start_worker):
+    driver = start_worker("script")
+    code = """
+link.send(33, {'batch': request._batch.id, 'replies': [{'index': 2, 'final': True}]})
+link.send(33, {'batch': request._batch.id, 'count': 2, 'columns': [], 'rows': 1})
+time.sleep(30)
+"""
+    code = np.array([(SEND + code).encode()], object)
+    replies = driver.run(*[Request(inputs={"CODE": code}) for _ in range(3)])
+    assert [(reply.index, reply.error is None) for reply in replies] == [(2, True), (0, False), (1, False)]
+    assert "as a whole" in driver.died().reason
+
+
+@pytest.mark.parametrize("kind", ["plain", "described"])
+@pytest.mark.parametrize("said", [(0, 2**63 - 1), (-(2**63), -1), (2**62, -5)])
+def test_a_worker_cannot_lie_about_the_time(kind, said):
+    responses = Responses()
+    events = []
+    before = time.monotonic_ns()
+    responses.sent(1, 1)
+    if kind == "plain":
+        responses.take(Frame(Kind.FORM, {"form": 0, "columns": [["Y", "INT32", []]]}, bytearray(), []), events)
+        header = {"batch": 1, "form": 0, "count": 1, "rows": 1, "start": said[0], "end": said[1]}
+        responses.take(Frame(Kind.PLAIN, header, bytearray(16), []), events)
+    else:
+        responses.take(Frame(Kind.RESPONSES, {"batch": 1, "done": list(said)}, bytearray(), []), events)
+    done = next(event for event in events if isinstance(event, BatchDone))
+    assert before <= done.start_ns <= done.end_ns <= time.monotonic_ns()
 
 
 def test_a_frame_in_pieces_is_one_frame(start_worker):

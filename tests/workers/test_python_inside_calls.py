@@ -144,6 +144,14 @@ async def test_metrics_are_the_servers_and_go_with_the_model(start):
 
 
 @in_loop
+async def test_half_of_a_surrogate_pair_costs_nobody_the_metrics_page(start):
+    site = await start("script")
+    text = "F = pb_utils.MetricFamily('m', 'a\\ud800', pb_utils.MetricFamily.GAUGE); M = F.Metric({'x': '\\udfff'});"
+    await site.script(text + "self.kept += [F, M]")
+    assert list(site.metrics.lines()) == ["# HELP m a?", "# TYPE m gauge", 'm{x="?"} 0']
+
+
+@in_loop
 async def test_each_model_is_known_by_what_it_calls(start):
     sites = [await start("script", config={"name": name}, instance_name=name) for name in ("a", "b")]
     for site, name in zip(sites, ("a", "b"), strict=True):

@@ -191,6 +191,20 @@ def test_a_batch_of_pictures_is_classified_row_by_row(models: dict[str, Driver])
     assert "'IMAGE', row 1" in refused.message
 
 
+def test_the_pictures_of_a_request_are_counted_together(models: dict[str, Driver]) -> None:
+    """Sixteen small files can be a minute's work, in which nobody else is served."""
+    file = io.BytesIO()
+    Image.new("L", (5000, 5000)).save(file, "PNG", compress_level=1)
+    allowed = ask(models["classify_preprocess"], IMAGE=files(*[file.getvalue()] * 2).reshape(2, 1))
+    assert allowed.outputs["PIXELS"].shape == (2, 3, 224, 224)
+    refused = ask(models["classify_preprocess"], IMAGE=files(*[file.getvalue()] * 3).reshape(3, 1)).error
+    assert refused.code is Code.INVALID_ARG
+    assert refused.message == (
+        "the 3 pictures in 'IMAGE' have 75000000 pixels together, and at most 64000000 are taken in one request "
+        "(parameter MAX_PIXELS): send fewer at a time, or scale them down"
+    )
+
+
 def test_top_k(models: dict[str, Driver]) -> None:
     logits = np.zeros((2, 1000), np.float32)
     logits[0, 285] = logits[1, 7] = 9

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ class Instance:
 def in_loop(test):
     """Runs a test's coroutine, and closes the instances that it made with ``make``."""
 
-    def run(tmp_path):
+    def run(tmp_path, caplog):
         async def all_of_it():
             made = []
 
@@ -70,7 +71,7 @@ def in_loop(test):
                 return made[-1]
 
             try:
-                await test(make, tmp_path)
+                await (test(make, tmp_path, caplog) if "caplog" in signature(test).parameters else test(make, tmp_path))
             finally:
                 for instance in made:
                     await instance.supervisor.close()
@@ -304,3 +305,57 @@ def test_workers_outlive_the_thread_that_asked_for_them(start_worker):
     # The kernel would have ended it with its thread by now.
     assert drivers[0].run(Request(inputs={"IN0": np.ones(1)}))[0].error is None
     assert is_alive(drivers[0].worker.pid)
+
+
+@in_loop
+async def test_what_a_worker_makes_fail_ends_it_and_loses_nothing_else(make, tmp_path):
+    instance = make(spec_of(MODELS / "script"))
+    other = make(spec_of(MODELS / "identity"))
+    await instance.supervisor.start()
+    await other.supervisor.start()
+    first, unhurt = instance.pid, other.pid
+    # Something that only its use shows to be wrong.
+    instance.supervisor._metrics.answer = lambda call: {}["nothing"]
+    code = (
+        "from bident_worker.frames import *; request._batch.link.send(36, {'call': 1, 'what': 'metric_value', 'id': 1})"
+    )
+    reply = await instance.script(code + "; time.sleep(30)")
+    assert reply.error.message.startswith("Stub process 'script_0_0' is not healthy. It sent a message that makes no")
+    assert_gone(first)
+    await instance.until(lambda: instance.supervisor.restarts == 1 and instance.supervisor.state is State.READY)
+    assert (await instance.script("answer = 2")).outputs["ANSWER"].tolist() == [b"2"]
+    assert (await other.run(Request(inputs={"IN0": np.ones(3)}))).outputs["OUT0"].tolist() == [1, 1, 1]
+    assert other.pid == unhurt
+
+
+@in_loop
+async def test_what_cannot_be_delivered_ends_the_worker(make, tmp_path, caplog):
+    instance = make(spec_of(MODELS / "script"))
+    await instance.supervisor.start()
+    first, deliver = instance.pid, instance.supervisor._deliver
+
+    def fail(events):
+        deliver(events)
+        instance.supervisor._deliver = deliver
+        raise KeyError("of all things")
+
+    instance.supervisor._deliver = fail
+    await instance.script("answer = 1")
+    await instance.until(lambda: instance.supervisor.restarts == 1 and instance.supervisor.state is State.READY)
+    assert_gone(first)
+    assert len([record for record in caplog.records if "of all things" in record.getMessage()]) == 1
+    assert (await instance.script("answer = 2")).outputs["ANSWER"].tolist() == [b"2"]
+
+
+@in_loop
+async def test_nonsense_while_a_model_initialises_fails_the_start(make, tmp_path):
+    source = (
+        "import time\nfrom bident_worker import runtime\nclass TritonPythonModel:\n"
+        "    def initialize(self, args):\n"
+        "        runtime.current().link.send(36, {'call': 1, 'what': 'metric_value', 'id': 1})\n"
+        "        time.sleep(30)\n"
+    )
+    instance = make(spec_of(written(tmp_path, source)))
+    instance.supervisor._handle_aside = lambda worker, event: {}["nothing"]
+    with pytest.raises(ServeError, match=r"makes no sense \(KeyError: 'nothing'\)"):
+        await instance.supervisor.start()

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bident.backends.python.host import Worker, WorkerSpec
+from bident.backends.python.host import Worker
 from bident.backends.python.messages import Answers, Batch, BatchDone, Died, Event, LogLine, MetricCall, Reply, Request
+from bident.backends.python.spec import WorkerSpec
 
 MODELS = Path(__file__).parent / "models"
 DEADLINE_SECONDS = 20.0

@@ -7,6 +7,7 @@ group ``bident.backends``; Bident's own enter by that door too.
 
 from __future__ import annotations
 
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
+from bident.model.files import kind_of
 from bident.settings.places import user_cache_directory
 from bident.wire.infer import InferRequest
 
@@ -42,12 +44,13 @@ class ModelFiles:
     def model_file(self, config: ModelConfig, *candidates: str) -> Path:
         """The model file: ``default_model_filename`` if declared, else the first candidate that exists.
 
-        Raises ConfigError that lists what was looked for and what the folder holds.
+        It is a regular file, or a folder. Raises ConfigError that lists what was looked for and what
+        the folder holds.
         """
         wanted = (config.default_model_filename,) if config.default_model_filename else candidates
         for name in wanted:
             path = self.version_directory / name
-            if path.exists():
+            if _is_present(path):
                 return path
         present = self.version_directory.iterdir() if self.version_directory.is_dir() else ()
         found = sorted(entry.name for entry in present)
@@ -56,6 +59,17 @@ class ModelFiles:
             f"{' or '.join(repr(name) for name in wanted)} in {self.version_directory}, which holds "
             f"{', '.join(repr(name) for name in found) or 'nothing'}; rename the file or set default_model_filename"
         )
+
+
+def _is_present(path: Path) -> bool:
+    """Whether a file or folder is there. Raises ConfigError for a pipe or a device: opening it might wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # the name itself may be none
+        return False
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return True
+    raise ConfigError(f"model file {path} is {kind_of(mode)}, not a regular file; put the model itself there")
 
 
 @dataclass(frozen=True)
@@ -221,5 +235,8 @@ class Backend(ABC):
         """
 
     def metrics(self) -> Iterable[str]:
-        """What models of this backend add to the metrics page: lines of the exposition format, newline included."""
+        """What models of this backend add to the metrics page: lines of the exposition format, newline included.
+
+        Any thread may go through them, for as long as it takes.
+        """
         return ()

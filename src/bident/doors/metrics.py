@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 
+from bident.doors.http.aside import aside
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes
 from bident.engine.engine import Engine
@@ -14,6 +17,9 @@ from bident.observe.host import Host
 from bident.observe.metrics import CONTENT_TYPE, Family, render
 
 _US = 1000
+_PIECE_SIZE = 64 * 1024
+_PIECES_AT_ONCE = 4
+"""So many pieces of what models measure themselves the event loop writes itself; a thread writes what is longer."""
 
 
 def _counter(name: str, meaning: str) -> Family:
@@ -75,6 +81,7 @@ class MetricsPage:
 
     def __init__(self, engine: Engine, own: Callable[[], Iterable[str]] = tuple, *, host: bool = True) -> None:
         """``own``: the lines, newline included, of what models measure themselves; their families are not ``nv_``.
+        Any thread may go through them.
 
         ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``).
         """
@@ -90,6 +97,9 @@ class MetricsPage:
 
     def render(self) -> str:
         """The page."""
+        return "".join([self._of_the_server(), *self._own()])
+
+    def _of_the_server(self) -> str:
         servables = self._engine.lifecycle.servables()
         parts = [
             render(_SUCCESS, ((_labels(s), s.stats.success.count) for s in servables)),
@@ -104,13 +114,37 @@ class MetricsPage:
             parts.append(render(_CPU, [({}, self._host.processor_utilization())]))
             parts.append(render(_CPU_TOTAL, [({}, self._host.memory_total())]))
             parts.append(render(_CPU_USED, [({}, self._host.memory_used())]))
-        return "".join([*parts, *self._own()])
+        return "".join(parts)
 
     def _page(self, exchange: Exchange) -> None:
-        exchange.respond(200, (self.render().encode(),), CONTENT_TYPE)
+        first = self._of_the_server().encode("utf-8", "replace")
+        own = _pieces(self._own())
+        begun = [first, *islice(own, _PIECES_AT_ONCE)]
+        if len(begun) <= _PIECES_AT_ONCE:
+            exchange.respond(200, begun, CONTENT_TYPE)
+        else:
+            exchange.respond_later(_finish(exchange, begun, own))
 
     def _empty(self, exchange: Exchange) -> None:
         exchange.respond(200, (), CONTENT_TYPE)
+
+
+async def _finish(exchange: Exchange, begun: list[bytes], own: Iterator[bytes]) -> None:
+    exchange.respond(200, [*begun, *await aside(partial(list, own))], CONTENT_TYPE)
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
+    """``lines`` in pieces of some size, as UTF-8; one that cannot be written so must not cost all others the page."""
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= _PIECE_SIZE:
+            yield "".join(piece).encode("utf-8", "replace")
+            piece, size = [], 0
+    if piece:
+        yield "".join(piece).encode("utf-8", "replace")
 
 
 def _labels(servable: Servable) -> dict[str, str]:

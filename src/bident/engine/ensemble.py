@@ -123,7 +123,11 @@ class EnsembleScheduler:
         else:
             reason = FailureReason.OTHER
             error = ServeError(error.code, f"in ensemble '{self._config.name}', {error.message}")
-        self._settler.fail(run.request, error, reason)
+        try:
+            self._settler.fail(run.request, error, reason)
+        except RecursionError:
+            self._runs[run] = None  # not answered: it is tried again
+            raise
 
     def _close(self, run: Run, response: InferResponse) -> None:
         """Give the last answer, and add up the figures once it has been written."""
@@ -131,7 +135,11 @@ class EnsembleScheduler:
         spent, outer = run.spent, run.request.spent
         if outer is not None:
             outer.add(spent.queue_ns, spent.input_ns, spent.infer_ns, spent.output_ns)
-        outcome = self._settler.reply(run.request, response)
+        try:
+            outcome = self._settler.reply(run.request, response)
+        except RecursionError:
+            self._runs[run] = None  # not answered: who called this is told, and ends it
+            raise
         if outcome is Outcome.LATER:
             response.settled = partial(self._count, run)
         else:

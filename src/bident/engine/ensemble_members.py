@@ -6,7 +6,7 @@ is worked out when they change, not for each request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from bident.engine.calls import Models
@@ -16,6 +16,9 @@ from bident.model import validate
 from bident.model.config import EnsembleStep, ModelConfig
 from bident.model.hints import did_you_mean
 from bident.model.validate_members import check_members
+
+MOST_NESTED = 16
+"""Ensembles in ensembles may be so many. Requests go down and answers come up on one stack, which has an end."""
 
 
 class Known(Protocol):
@@ -51,11 +54,29 @@ def complete(config: ModelConfig, source: str, known: Known) -> ModelConfig:
         )
     for index, step in enumerate(config.steps):
         _check_loaded(config.name, index, step, known)
-    members = [known.find(step.model, step.version).config for step in config.steps]
+    members = [known.find(step.model, step.version) for step in config.steps]
+    if _is_too_deep(members):
+        raise ConfigError(f"ensemble {config.name} {_TOO_DEEP} (in {source})")
     proto = config.to_proto()
-    proto.model_transaction_policy.decoupled = check_members(config, members, source)
+    proto.model_transaction_policy.decoupled = check_members(config, [member.config for member in members], source)
     validate.check(proto, source)  # not everything goes with a decoupled model
     return ModelConfig.from_proto(proto)
+
+
+_TOO_DEEP = (
+    f"contains ensembles nested deeper than {MOST_NESTED} levels, counting itself; write the steps of an inner one "
+    "into the one that contains it"
+)
+
+
+def _is_too_deep(members: Iterable[Servable]) -> bool:
+    """Whether an ensemble of ``members`` would have more levels of ensembles than there may be."""
+    level = {member for member in members if member.config.steps}
+    for _ in range(MOST_NESTED - 1):
+        if not level:
+            return False
+        level = {member for ensemble in level for member in ensemble.members if member.config.steps}
+    return bool(level)
 
 
 def _check_loaded(name: str, index: int, step: EnsembleStep, known: Known) -> None:
@@ -98,6 +119,8 @@ class Cast:
     def __init__(self, config: ModelConfig, servables: Sequence[Servable]) -> None:
         self.members = [Member(step, servable) for step, servable in zip(config.steps, servables, strict=True)]
         self.servables = list(dict.fromkeys(servables))
+        self.nested = [servable for servable in self.servables if servable.config.steps]
+        """Those that are ensembles themselves."""
         self.fault = _fault(config, [servable.config for servable in servables])
         """Why they do not fit together any more; empty if they do."""
 
@@ -145,6 +168,8 @@ class Members:
             self._found = found
         if self._cast.fault:
             raise self._unavailable(self._cast.fault)
+        if self._cast.nested and _is_too_deep(self._cast.nested):  # a member's reload may have made it so
+            raise self._unavailable(f"it {_TOO_DEEP}")
         return self._cast
 
     def _unavailable(self, reason: str) -> ServeError:

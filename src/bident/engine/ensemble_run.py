@@ -3,10 +3,16 @@
 Tensors flow: a step runs as soon as all it reads is there, side by side with others, as a request
 like any other to its model. What a decoupled step answers flows on answer by answer: each begins a
 wave of its own, in which the steps behind it run once more.
+
+Nothing holds a decoupled step back while those behind it are slow: its answers wait here, beyond
+``max_inflight_requests`` of them, or in the queues of the models behind. When more than ``MOST_WAITING``
+requests to steps wait or run, or more than ``MOST_WAITING_BYTES`` of tensors, and yet another answer
+comes, the request fails and the steps are cancelled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from functools import partial
@@ -19,6 +25,7 @@ from bident.engine.batch import failure
 from bident.engine.calls import Models
 from bident.engine.ensemble_members import Cast, Member
 from bident.engine.ensemble_plan import Plan, fitted
+from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import DataType
 from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome, Spent
@@ -26,6 +33,9 @@ from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome, 
 logger = logging.getLogger("bident.engine")
 
 _ANSWERED = Outcome.ANSWERED
+
+MOST_WAITING = 65_536
+MOST_WAITING_BYTES = 1 << 30
 
 SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 """The parameters by which a model says which sequence its answer belongs to."""
@@ -52,7 +62,7 @@ class Flowing(NamedTuple):
 class Wave:
     """The tensors that belong together: those of the request, or of one answer of a decoupled step."""
 
-    __slots__ = ("missing", "tensors", "unset")
+    __slots__ = ("missing", "size", "tensors", "unset", "uses")
 
     def __init__(self, plan: Plan) -> None:
         self.tensors: dict[str, Flowing | None] = {}
@@ -61,6 +71,10 @@ class Wave:
         """How many of the tensors that a step reads are not there yet."""
         self.unset = len(plan.outputs)
         """How many outputs are not there yet."""
+        self.uses = 0
+        """How many requests to steps wait or run that have come of it."""
+        self.size = 0
+        """Bytes of its tensors, counted where an answer of a decoupled step began it."""
 
 
 class Owner(Protocol):
@@ -89,6 +103,8 @@ class Run:
         self._open: dict[InferRequest, int] = {}
         self._ready: deque[tuple[int, Wave]] = deque()
         self._held: deque[tuple[int, Wave]] = deque()
+        self._size = 0
+        """Bytes of all waves that decoupled steps have begun, and that are not through."""
         self._advancing = False
         self._says_more = bool(request.parameters or request.priority or request.timeout_us or request.sequence_id)
         """Whether the client said more than its tensors, which few do."""
@@ -109,14 +125,24 @@ class Run:
         if self.is_over:
             return
         self.is_over = True
-        open_requests, self._open = self._open, {}
+        to_cancel, self._open = list(reversed(self._open)), {}
         self._ready.clear()
         self._held.clear()
-        for request in open_requests:
-            self._models.cancel(request)
-        for servable in self._cast.servables:
-            servable.release()
-        self._owner.run_ended(self, error)
+        to_release = self._cast.servables.copy()
+        try:
+            self._finish(to_cancel, to_release, error)
+        except RecursionError:  # goes on once the stack has room again
+            asyncio.get_running_loop().call_soon(self._finish, to_cancel, to_release, error)
+
+    def _finish(self, to_cancel: list[InferRequest], to_release: list[Servable], error: ServeError | None) -> None:
+        while to_cancel:
+            self._models.cancel(to_cancel.pop())
+        while to_release:
+            to_release.pop().release()
+        if error is None or self.request.spent is None:
+            self._owner.run_ended(self, error)
+        else:  # a failure that goes up through ensembles takes no more of the stack than one of them needs
+            asyncio.get_running_loop().call_soon(self._owner.run_ended, self, error)
 
     def _write(self, wave: Wave, tensors: dict[str, Flowing | None]) -> None:
         """Put ``tensors`` into ``wave``, and note the steps that have all they read."""
@@ -127,6 +153,7 @@ class Run:
                 wave.missing[step] -= 1
                 if not wave.missing[step]:
                     self._ready.append((step, wave))
+                    wave.uses += 1
             if tensor in plan.outputs:
                 wave.unset -= 1
 
@@ -201,28 +228,68 @@ class Run:
     def _replied(self, step: int, wave: Wave, request: InferRequest, response: InferResponse) -> Outcome:
         """One answer of a step."""
         if response.final:
-            del request.reply  # ends the circle request -> reply -> request
+            # Ends the circle request -> reply -> request. An answer that was lost on its way up comes a second time.
+            vars(request).pop("reply", None)
         if self.is_over:
             return _ANSWERED
         if response.final:
             self._close(request)
+            wave.uses -= 1
         if response.error is not None:
             self.end(response.error)
             return _ANSWERED
         member = self._cast.members[step]
         only_end = member.decoupled and response.final and not response.columns and response.parameters is None
         if not only_end:
-            reached = Wave(self._plan) if member.decoupled else wave
-            self._write(reached, _tensors(member, request, response))
-            if not reached.unset:
-                self._owner.run_answered(self, reached, final=not (self._open or self._ready))
+            self._flow_on(member, wave, request, response)
+        self._count_off(wave)
         if not self.is_over:
             self._advance()
         return _ANSWERED
 
+    def _flow_on(self, member: Member, wave: Wave, request: InferRequest, response: InferResponse) -> None:
+        """Let flow what ``member`` has answered to its request in ``wave``."""
+        if member.decoupled:
+            if self._is_flooded(member):
+                return
+            wave = Wave(self._plan)
+        tensors = _tensors(member, request, response)
+        if member.decoupled or wave.size:
+            self._count(wave, tensors)
+        self._write(wave, tensors)
+        if not wave.unset:
+            self._owner.run_answered(self, wave, final=not (self._open or self._ready))
+        self._count_off(wave)
+
+    def _is_flooded(self, member: Member) -> bool:
+        """Whether so much waits already that another answer of ``member`` is too much; then it is over."""
+        waiting = len(self._open) + len(self._held) + len(self._ready)
+        if waiting <= MOST_WAITING and self._size <= MOST_WAITING_BYTES:
+            return False
+        self.end(
+            ServeError(
+                Code.UNAVAILABLE,
+                f"model '{member.name}' answers faster than the steps behind it take its answers: {waiting} requests "
+                f"to steps and {self._size} bytes wait, more than {MOST_WAITING} or {MOST_WAITING_BYTES}; have it "
+                "answer less at a time, or raise the count of the instance_group of the models behind it",
+            )
+        )
+        return True
+
+    def _count(self, wave: Wave, tensors: dict[str, Flowing | None]) -> None:
+        size = sum([_size_of(flowing.data) for flowing in tensors.values() if flowing is not None])
+        wave.size += size
+        self._size += size
+
+    def _count_off(self, wave: Wave) -> None:
+        """No longer count ``wave``, if it is through."""
+        if not wave.uses:
+            self._size -= wave.size
+            wave.size = 0
+
     def _close(self, request: InferRequest) -> None:
         """A step has answered to the end: one that was held up for it may begin."""
-        step = self._open.pop(request)
+        step = self._open.pop(request, None)
         for held in self._held:
             if held[0] == step:
                 self._held.remove(held)
@@ -242,6 +309,15 @@ def _tensors(member: Member, request: InferRequest, response: InferResponse) -> 
             array = column.array if stop == -1 else column.array[start:stop]
             written[tensor] = Flowing(column.datatype, array.shape, array.size, array, rows, parameters, sequence)
     return written
+
+
+def _size_of(data: list[Any] | NDArray[Any]) -> int:
+    """About how many bytes ``data`` keeps in memory."""
+    if isinstance(data, list):
+        return 8 * len(data)
+    if data.dtype.hasobject:
+        return data.nbytes + sum([len(text) for text in data.flat])
+    return data.nbytes
 
 
 def _sequence(request: InferRequest, parameters: dict[str, Any] | None) -> Sequence | None:

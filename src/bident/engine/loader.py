@@ -122,7 +122,17 @@ class Loader:
 
 
 def _finish(proto: ModelConfigProto, folder: ModelFolder, default_instance_count: int) -> ModelConfig:
+    negative = [(group, group.count) for group in proto.instance_group if group.count < 0]
     normalise.apply(proto, default_instance_count)
+    for group, count in negative:
+        logger.warning(
+            "'%s': the count of instance group '%s' is %d, taken as %d, as by Triton; write 1 or more (in %s)",
+            proto.name,
+            group.name,
+            count,
+            group.count,
+            folder.config_path,
+        )
     validate.check(proto, str(folder.config_path))
     return ModelConfig.from_proto(proto)
 

@@ -134,6 +134,11 @@ class RequestLane:
             if indexes:
                 self._instance.cancel(running, indexes)
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether nobody waits any more for what is open here."""
+        return all(running.is_deserted for running in self._open)
+
     async def is_ready(self) -> bool:
         """Whether the instance is available and its model says that it is ready."""
         return await self._instance.is_ready()
@@ -158,7 +163,8 @@ class _Running:
         self._batch = batch
         self._batching = batching
         self._waiting = len(batch.requests)
-        self._told: set[int] = set()
+        self._done_with: set[int] = set()
+        """The requests that were answered to the end one by one, and those known to be cancelled."""
         self._logged = ""
 
     def answered(self, outputs: Arrays, rows: Sequence[int]) -> None:
@@ -205,6 +211,7 @@ class _Running:
             self._log(request, answer)
         if final:
             self._waiting -= 1
+            self._done_with.add(index)
             if not self._waiting:
                 lane.ended(self)
         lane.owner.request_answered(batch, request, answer, parameters, final=final)
@@ -238,7 +245,14 @@ class _Running:
     def newly_cancelled(self) -> list[int]:
         """The requests whose clients have gone since this was last asked."""
         indexes = [
-            index for index, request in enumerate(self._batch.requests) if request.cancelled and index not in self._told
+            index
+            for index, request in enumerate(self._batch.requests)
+            if request.cancelled and index not in self._done_with
         ]
-        self._told.update(indexes)
+        self._done_with.update(indexes)
         return indexes
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether every request has been answered, or cancelled."""
+        return len(self._done_with) >= len(self._batch.requests)

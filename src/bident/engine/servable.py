@@ -53,6 +53,10 @@ def close_all(name: str, instances: list[AnyInstance]) -> None:
             logger.exception("closing an instance of '%s' failed", name)
 
 
+DESERTED_SECONDS = 30.0
+"""So long, and at most twice as long, a model that is being unloaded may keep requests that nobody waits for."""
+
+
 class Scheduling(Protocol):
     """What decides when the requests of a version run."""
 
@@ -172,11 +176,34 @@ class Servable:
     def retire(self, closed: Callable[[], None]) -> None:
         """Answer what is queued and running, then close; ``closed`` is called on the loop at the end.
 
-        The caller has made sure that no new request comes, other than from who holds this.
+        The caller has made sure that no new request comes, other than from who holds this. As long as
+        somebody waits for an answer, so does this, as Triton does. Requests that everybody has gone
+        from, and that a model does not end (it hangs, or its process is stopped), are given up after
+        ``DESERTED_SECONDS`` to twice that: they get UNAVAILABLE, and instances that can be ended are, by
+        force if need be. Those that run on threads of this process cannot: they are waited for.
         """
         self.scheduler.on_idle = lambda: self._close(closed)
         if self.scheduler.is_idle:
             self.scheduler.on_idle()
+        if self.scheduler.on_idle is not None and self.request_lanes and not self._lanes:
+            self._loop.call_later(DESERTED_SECONDS, self._look_for_waiting, closed, False)
+
+    def _look_for_waiting(self, closed: Callable[[], None], was_deserted: bool) -> None:
+        """Close if nobody waits now, nor did when this was called before; else look again later."""
+        if self.scheduler.on_idle is None:
+            return
+        is_deserted = (
+            not self._holds and not self.scheduler.pending and all(lane.is_deserted for lane in self.request_lanes)
+        )
+        if not (is_deserted and was_deserted):
+            self._loop.call_later(DESERTED_SECONDS, self._look_for_waiting, closed, is_deserted)
+            return
+        logger.warning(
+            "'%s' version %d does not end requests that nobody waits for any more: it is unloaded without waiting",
+            self.name,
+            self.version,
+        )
+        self._close(closed)
 
     def _close(self, closed: Callable[[], None]) -> None:
         if self._holds:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -12,7 +13,7 @@ from bident.engine.batch import Batch
 from bident.engine.merge import wanted_columns
 from bident.engine.stats import FailureReason, ModelStats
 from bident.engine.strays import Strays
-from bident.errors import ServeError
+from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome, Spent
 
@@ -156,11 +157,27 @@ class Settler:
     def reply(self, request: InferRequest, response: InferResponse) -> Outcome:
         """Have ``response`` written; FAILED, and a line in the log, if that raises."""
         try:
-            return request.reply(response)
+            reply = request.reply
+            return reply(response)
+        except RecursionError:
+            # Here the stack has no room, not even for the log. Whoever waits is told from an empty one.
+            asyncio.get_running_loop().call_soon(self._reply_anew, reply, request, response.final)
+            return _FAILED
         except Exception:
             # One answer that cannot be written must not cost its batch companions theirs.
             logger.exception("an answer of model '%s' could not be delivered", self._name)
             return _FAILED
+
+    def _reply_anew(self, reply: Callable[[InferResponse], Outcome], request: InferRequest, final: bool) -> None:
+        """Say that the answer was lost on its way, which led too deep."""
+        text = f"an answer of model '{self._name}' could not be delivered: too many calls lay between it and the client"
+        logger.error("%s", text)
+        response = InferResponse.failure(request, ServeError(Code.INTERNAL, text))
+        response.final = final
+        try:
+            reply(response)
+        except Exception:
+            logger.exception("that could not be said either")
 
 
 def _note_spent(batch: Batch, request: InferRequest, spent: Spent) -> None:

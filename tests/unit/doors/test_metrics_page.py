@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+import threading
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,22 @@ class Page:
 
     def labels(self, family: str) -> list[dict[str, str]]:
         return [dict(pairs) for name, pairs in self.samples if name == family]
+
+
+class Recorded:
+    """In place of an Exchange: its answer, or what will make one."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, bytes] = (0, b"")
+        self.content_type = b""
+        self.later: Awaitable[None] | None = None
+
+    def respond(self, status: int, body: Sequence[bytes], content_type: bytes) -> None:
+        self.answer = (status, b"".join(body))
+        self.content_type = content_type
+
+    def respond_later(self, answering: Awaitable[None]) -> None:
+        self.later = answering
 
 
 class Site:
@@ -263,22 +281,15 @@ async def test_failures_are_counted_by_reason_and_never_as_success(tmp_path: Pat
 
 
 def test_other_paths_are_an_empty_page(tmp_path: Path) -> None:
-    class Exchange:
-        def __init__(self) -> None:
-            self.answer: tuple[int, bytes, bytes] = (0, b"", b"")
-
-        def respond(self, status: int, body: tuple[bytes, ...], content_type: bytes) -> None:
-            self.answer = (status, b"".join(body), content_type)
-
     @on_loop
     async def serve() -> None:
         routes = MetricsPage(Site(tmp_path).engine, host=False).routes()
         for path, starts in ((b"/metrics", b"# HELP nv_inference_request_success"), (b"/", b""), (b"/x/y", b"")):
-            exchange = Exchange()
+            exchange = Recorded()
             resource, _ = routes.find(path, b"GET")  # type: ignore[misc]
             resource.serve(exchange)  # type: ignore[arg-type]
-            status, body, content_type = exchange.answer
-            assert (status, content_type) == (200, b"text/plain; charset=utf-8")
+            status, body = exchange.answer
+            assert (status, exchange.content_type) == (200, b"text/plain; charset=utf-8")
             assert body.startswith(starts)
             assert bool(body) == bool(starts)
         assert routes.find(b"/metrics", b"POST").status == 405  # type: ignore[union-attr]
@@ -293,3 +304,35 @@ async def test_what_models_measure_themselves_ends_the_page(tmp_path: Path) -> N
     text = MetricsPage(site.engine, lambda: own, host=False).render()
     assert text.endswith("".join(own))
     assert Page(text).samples["words", frozenset()] == 3
+
+
+@pytest.mark.parametrize(("count", "aside"), [(10, False), (40_000, True)])
+@on_loop
+async def test_a_long_page_is_written_by_a_thread(tmp_path: Path, count: int, aside: bool) -> None:
+    threads = set()
+
+    def own() -> Iterator[str]:
+        for number in range(count):
+            yield f"words_{number} 1\n"
+        threads.add(threading.get_ident())
+
+    exchange = Recorded()
+    resource, _ = MetricsPage(Site(tmp_path).engine, own, host=False).routes().find(b"/metrics", b"GET")  # type: ignore[misc]
+    resource.serve(exchange)  # type: ignore[arg-type]
+    assert (exchange.later is not None) == aside
+    if exchange.later is not None:
+        await exchange.later
+    assert (threads != {threading.get_ident()}) == aside
+    status, body = exchange.answer
+    assert status == 200
+    assert re.findall(rb"words_(\d+) 1\n", body) == [b"%d" % number for number in range(count)]
+
+
+@on_loop
+async def test_what_cannot_be_written_does_not_cost_others_the_page(tmp_path: Path) -> None:
+    exchange = Recorded()
+    own = ["# HELP m \ud800\n", "# TYPE m gauge\n", "m 1\n"]
+    routes = MetricsPage(Site(tmp_path).engine, lambda: own, host=False).routes()
+    resource, _ = routes.find(b"/metrics", b"GET")  # type: ignore[misc]
+    resource.serve(exchange)  # type: ignore[arg-type]
+    assert exchange.answer[1].endswith(b"# HELP m ?\n# TYPE m gauge\nm 1\n")

@@ -61,6 +61,7 @@ class Hand(RequestInstance):
         self.batches: list[Held] = []
         self.cancelled: list[list[int]] = []
         self.refusal: ServeError | None = None
+        self.closed = 0
         self.server: Server
         self._changed: Callable[[], None]
 
@@ -78,6 +79,9 @@ class Hand(RequestInstance):
     def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:
         assert any(held.answers is answers for held in self.batches)
         self.cancelled.append(list(indexes))
+
+    async def close(self) -> None:
+        self.closed += 1
 
     def go(self, reason: str = "it was killed", *, lost: bool = False) -> None:
         self.is_available, self.is_lost, self.reason = False, lost, reason

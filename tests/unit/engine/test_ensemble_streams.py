@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bident.engine import ensemble_run
 from bident.errors import Code, ServeError
 from tests.unit.engine.engine_fakes import Asked, ask, failures, infer, on_loop, turns, until
-from tests.unit.engine.ensemble_stage import Stage, io, reached, step
+from tests.unit.engine.ensemble_stage import Open, Stage, io, reached, step
 
 JOIN = io("A:FP32:2 B:FP32:2", "Y:FP32:2")
 
@@ -186,6 +187,77 @@ async def test_no_more_requests_to_a_step_are_open_than_the_config_allows() -> N
 
     assert said(request) == [[0, 0], [1, 0], [2, 0], [3, 0]]
     assert request.answers[-1].final
+
+
+def rushing(stage: Stage, more: str = "") -> tuple[Open, Open, Asked]:
+    """A source that answers as the test says, and a slow step behind it."""
+    source, slow = stage.open("source", decoupled=True), stage.open("slow")
+    ensemble = stage.ensemble(
+        step("source", "X=X", "Y=t"), step("slow", "X=t", "Y=Y"), decoupled=True, batch=1, more=more
+    )
+    request = ask(0, model="e")
+    infer(ensemble, request)
+    return source, slow, request
+
+
+@pytest.mark.parametrize("more", ["", "max_inflight_requests: 2"])
+@pytest.mark.parametrize(("limit", "value"), [("MOST_WAITING", 20), ("MOST_WAITING_BYTES", 20 * 8)])
+@on_loop
+async def test_a_source_that_never_ends_does_not_pile_up_answers(
+    monkeypatch: pytest.MonkeyPatch, more: str, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(ensemble_run, limit, value)
+    stage = Stage()
+    source, _, request = rushing(stage, more)
+    await reached(source)
+
+    count = 0
+    while not request.answers:
+        source.say([count, 0], final=False)
+        count += 1
+        assert count < 100
+
+    assert 20 <= count <= 23
+    assert request.error.code is Code.UNAVAILABLE
+    assert "in ensemble 'e', model 'source' answers faster than the steps behind it take" in request.error.message
+    assert source.cancelled == list(source.asked[0][0])
+    assert stage.models["e"].scheduler.is_idle
+
+
+@on_loop
+async def test_a_source_may_answer_any_number_of_times_if_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble_run, "MOST_WAITING", 4)
+    monkeypatch.setattr(ensemble_run, "MOST_WAITING_BYTES", 4 * 8)
+    stage = Stage()
+    source, slow, request = rushing(stage)
+    await reached(source)
+
+    for number in range(50):
+        source.say([number, 0], final=False)
+        await reached(slow, batches=number + 1)
+        slow.say([number, 1], batch=number)
+    source.say()
+
+    assert said(request) == [*([number, 1] for number in range(50)), None]
+
+
+@on_loop
+async def test_a_stream_behind_a_stream_lets_go_of_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble_run, "MOST_WAITING_BYTES", 4 * 8)
+    stage = Stage()
+    first, second = stage.open("first", decoupled=True), stage.open("second", decoupled=True)
+    ensemble = stage.ensemble(step("first", "X=X", "Y=t"), step("second", "X=t", "Y=Y"), decoupled=True)
+    request = ask(0, model="e")
+    infer(ensemble, request)
+    await reached(first)
+
+    for number in range(20):
+        first.say([number, 0], final=False)
+        await reached(second, batches=number + 1)
+        second.say([number, 1], batch=number, final=False)
+        second.say(batch=number)
+
+    assert said(request) == [[number, 1] for number in range(20)]
 
 
 @on_loop

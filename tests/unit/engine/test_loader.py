@@ -300,3 +300,12 @@ def test_the_versions_that_a_load_will_try(
 def test_a_folder_that_cannot_be_read_has_no_versions_but_a_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the folder of model 'm'"):
         loader()[0].versions(ModelFolder("m", tmp_path / "m"))
+
+
+def test_a_negative_count_is_the_default_as_by_triton_and_is_not_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load, _ = loader()
+    loaded = load.load(folder(tmp_path, "instance_group { count: -5 }"))
+    assert len(loaded.instances[1]) == 1
+    assert "'m': the count of instance group 'm_0' is -5, taken as 1, as by Triton; write 1 or more" in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from bident.engine import servable as servable_module
 from bident.errors import Code, ServeError
 from tests.unit.engine.engine_fakes import (
     Asked,
@@ -18,6 +19,7 @@ from tests.unit.engine.engine_fakes import (
     on_loop,
     tensor,
     turns,
+    until,
 )
 from tests.unit.engine.engine_hands import BROKEN, Hand, running, served
 
@@ -210,3 +212,60 @@ async def test_a_stream_is_told_after_its_execute_has_returned() -> None:
     request.cancelled = True
     servable.scheduler.discard_cancelled()
     assert hand.cancelled == [[0]]
+
+
+# Unloading what hangs
+
+
+@on_loop
+async def test_an_unload_waits_for_a_client_but_not_for_a_model_that_nobody_waits_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(servable_module, "DESERTED_SECONDS", 0.02)
+    hand = Hand()
+    servable = await served(hand, config=model_config(DECOUPLED, batch=0))
+    gone, staying = (Asked(tensor("X", [value, -value], (2,))) for value in (1, 2))
+    infer(servable, gone)
+    await running(hand)
+    hand.batches[0].executed()
+    infer(servable, staying)
+    await running(hand, 2)
+    closed = asyncio.Event()
+    servable.retire(closed.set)
+    gone.cancelled = True
+    servable.scheduler.discard_cancelled()
+    looked = 0
+
+    def look(*arguments: object) -> None:
+        nonlocal looked
+        looked += 1
+        look_again(*arguments)
+
+    look_again = servable._look_for_waiting
+    monkeypatch.setattr(servable, "_look_for_waiting", look)
+    await until(lambda: looked >= 4, "some looks")
+    assert not closed.is_set(), "somebody waits"
+
+    staying.cancelled = True
+    servable.scheduler.discard_cancelled()
+
+    await asyncio.wait_for(closed.wait(), 10)
+    assert hand.closed == 1
+    assert "'m' version 1 does not end requests that nobody waits for any more" in caplog.text
+
+
+@on_loop
+async def test_what_has_been_answered_is_not_waited_for_with_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servable_module, "DESERTED_SECONDS", 0.02)
+    hand = Hand()
+    servable = await served(hand)
+    answered_one, gone = ask(1), ask(2)
+    infer(servable, answered_one, gone)
+    held = await running(hand)
+    held.reply(0, 1)
+    gone.cancelled = True
+    servable.scheduler.discard_cancelled()
+    closed = asyncio.Event()
+    servable.retire(closed.set)
+    await asyncio.wait_for(closed.wait(), 10)
+    assert answered_one.tensors["Y"].tolist() == answer_of(1)

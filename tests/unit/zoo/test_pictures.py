@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import random
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from bident.zoo.models import pictures
 from bident.zoo.models.pictures import Picture, PictureError
@@ -82,9 +84,10 @@ def test_16_bits_of_colour():
     assert seen[1, 1].tolist() == [0x80, 0xFF, 0x01]
 
 
-def png(width, height, *, depth=8, colour=2, data=b""):
+def png(width, height, *, depth=8, colour=2, data=b"", after=()):
     """A PNG by hand, for headers that no encoder writes."""
-    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)), (b"IDAT", data), (b"IEND", b"")]
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", data), *after, (b"IEND", b"")]
     chunks = [
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
     ]
@@ -108,6 +111,22 @@ def test_pictures_are_turned_upright(orientation, size):
     assert np.abs(seen.astype(int) - expected).mean() < 0.5
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_how_a_png_was_held_is_known_without_its_pixels(late, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(photo(), exif=exif)
+    if late:
+        lines = b"".join(b"\0" + bytes(3 * 96) for _ in range(64))
+        chunk = exif.tobytes().removeprefix(b"Exif\0\0")
+        data = png(96, 64, data=zlib.compress(lines), after=[(b"eXIf", chunk)])
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("pixels were decoded"))
+        picture = Picture(data, LIMIT)
+    assert (picture.width, picture.height) == (64, 96)
+    assert picture.middle(64, 96, (64, 96), BILINEAR).shape == (96, 64, 3)
+
+
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize(
     "exif", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\x01\0"]
@@ -128,7 +147,7 @@ def test_extreme_proportions(width, height):
 def test_decoding_a_jpeg_smaller_looks_the_same(side, monkeypatch):
     """Against decoding it whole and scaling afterwards: about a grey level of difference."""
     decoded = []
-    monkeypatch.setattr(pictures, "_rgb", lambda image: decoded.append(image.size) or image)
+    monkeypatch.setattr(pictures, "_rgb", lambda image, spare: decoded.append(image.size) or image)
     data = encode(photo(512, 512), "JPEG", quality=90)
     expected = np.asarray(Image.open(io.BytesIO(data)).resize((side, side), BILINEAR), np.int16)
     difference = np.abs(whole(data, (side, side)) - expected)
@@ -157,13 +176,73 @@ def test_the_middle_is_the_middle():
         (b"hello", r"5 bytes that begin with b'hello'"),
         (b"/9j/4AAQSkZJRg", "it is base64 text: send the file's bytes themselves"),
         (b"iVBORw0KGgo", "base64"),
-        (b"\xff\xd8\xff", "neither JPEG nor PNG, or cut short"),
+        (b"\xff\xd8\xff", "its 3 bytes begin as those of a JPEG, but the header is damaged or cut short"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rJUNK" + b"x" * 17, "its 33 bytes begin as those of a PNG, but the header is d"),
         (b"%!PS-Adobe-3.0 EPSF-3.0", "neither JPEG nor PNG"),
     ],
 )
 def test_what_is_no_picture(data, reason):
     with pytest.raises(PictureError, match=reason):
         Picture(data, LIMIT)
+
+
+@pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 5), (7, 0)])
+def test_a_png_without_pixels_is_called_that(width, height):
+    with pytest.raises(PictureError, match=f"it is a PNG of {width} x {height} pixels: an empty picture"):
+        Picture(png(width, height, data=zlib.compress(b"")), LIMIT)
+
+
+def marked(mode):
+    """A picture of an odd size, much larger than needed, whose middle and edges can be told apart."""
+    image = photo(1501, 1103)
+    image.paste((250, 20, 20), (0, 0, 40, 1103))
+    image.paste((20, 20, 250), (1461, 0, 1501, 1103))
+    image = image.convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.linear_gradient("L").resize(image.size))
+    return image
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "1"])
+@pytest.mark.parametrize(("part", "size"), [((1501, 1103), (64, 47)), ((965, 965), (48, 48)), ((20, 20), (40, 40))])
+def test_colours_converted_in_parts_are_those_of_the_whole(mode, part, size):
+    image = marked(mode)
+    whole_image = pictures._coloured(image)
+    left, top = (1501 - part[0]) / 2, (1103 - part[1]) / 2
+    expected = np.asarray(whole_image.resize(size, BILINEAR, box=(left, top, left + part[0], top + part[1])), np.int16)
+    difference = np.abs(Picture(encode(image), LIMIT).middle(*part, size, BILINEAR) - expected)
+    assert difference.mean() < 1.5
+    assert np.percentile(difference, 99) <= 8
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+@pytest.mark.parametrize("side", [16, 64])
+def test_large_jpegs_of_other_colours(mode, side):
+    """Decoded at a fraction of their size first (at an eighth at the least), and made smaller again."""
+    image = photo(1501, 1103).convert(mode)
+    expected = np.asarray(image.convert("RGB").resize((side, side), BILINEAR), np.int16)
+    difference = np.abs(whole(encode(image, "JPEG", quality=95), (side, side)) - expected)
+    assert difference.mean() < 2.5
+
+
+def test_a_large_transparent_picture_is_never_held_twice(tmp_path):
+    """In a process of its own, for its peak: four bytes for each of the picture's 36 million pixels, and some more."""
+    (tmp_path / "large.png").write_bytes(encode(Image.new("RGBA", (6000, 6000), (10, 20, 30, 128)), compress_level=1))
+    program = (
+        "import resource, sys\n"
+        "from PIL import Image\n"
+        "from bident.zoo.models.pictures import Picture\n"
+        "picture = Picture(open(sys.argv[1], 'rb').read(), 64_000_000)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "seen = picture.middle(6000, 6000, (224, 224), Image.Resampling.BICUBIC)\n"
+        "assert seen[0, 0].tolist() == [132, 137, 142], seen[0, 0]\n"
+        "unit = 1 if sys.platform == 'darwin' else 1024\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "large.png"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert int(done.stdout) < 6 * 36_000_000
 
 
 @pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF"])

@@ -19,20 +19,24 @@ from bident.backends.base import Backend, BackendOptions, Device, ModelFiles, Re
 from bident.backends.python import inside
 from bident.backends.python.caches import cache_variables
 from bident.backends.python.environment import environment_of
-from bident.backends.python.host import Worker, WorkerSpec
+from bident.backends.python.host import Worker
 from bident.backends.python.instance import PythonInstance
 from bident.backends.python.messages import Event, LogLine
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.options import log_ineffective, patience_of
+from bident.backends.python.spec import WorkerSpec
 from bident.errors import ConfigError
 from bident.model import pbtxt
 from bident.model.config import ModelConfig
+from bident.model.files import open_file
 from bident.model.parameters import LANE
 
 logger = logging.getLogger("bident.python")
 
 FILE_NAME = "model.py"
 _ENVIRONMENT = "EXECUTION_ENV_PATH"
+_MAX_SOURCE_BYTES = 4 << 20
+"""More than anybody writes by hand."""
 
 
 class PythonBackend(Backend):
@@ -118,12 +122,23 @@ def _check_environment(config: ModelConfig) -> None:
 
 
 def _may_complete(files: ModelFiles, model: Path) -> bool:
-    """Whether ``auto_complete_config`` is in any source of the model: a process with nothing to do is not started."""
+    """Whether ``auto_complete_config`` is in any source of the model: a process with nothing to do is not started.
+
+    A source too large to be looked through may hold it.
+    """
     sources = {model, *files.version_directory.glob("*.py"), *files.directory.glob("*.py")}
-    try:
-        return any(b"auto_complete_config" in source.read_bytes() for source in sources)
-    except OSError as error:
-        raise ConfigError(f"a source of the model cannot be read: {error}") from error
+    for source in sorted(sources):
+        try:
+            with open_file(source) as file:
+                text = file.read(_MAX_SOURCE_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(
+                f"a source of the model cannot be read: {source}: {error.strerror or error}; put a file in its place, "
+                "or take it away"
+            ) from error
+        if b"auto_complete_config" in text or len(text) > _MAX_SOURCE_BYTES:
+            return True
+    return False
 
 
 def _undeclared(files: ModelFiles, config: ModelConfig) -> str:

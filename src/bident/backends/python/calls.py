@@ -63,6 +63,7 @@ class ModelCalls:
         self._complained: set[tuple[str, str]] = set()
         self._host = host
         self._asked: dict[int, InferRequest] = {}
+        self._given_up: set[int] = set()
         self._tasks: set[asyncio.Future[None]] = set()
 
     def take(self, event: Event) -> None:
@@ -76,12 +77,15 @@ class ModelCalls:
         elif isinstance(event, Died):
             for number in list(self._asked):
                 self._drop(number)
+            self._given_up.clear()
 
     def _infer(self, call: InferCall) -> None:
         """Ask another model; the worker gets every answer as it comes."""
         worker = self._host.worker
         if worker is None:
             return
+        if call.call in self._asked:
+            raise ValueError(f"call {call.call} is under way already")
         version = "" if call.version < 0 else str(call.version)
         try:
             self._check(call, version)
@@ -147,18 +151,33 @@ class ModelCalls:
             )
 
     def _answer(self, worker: Asking, call: InferCall, response: InferResponse) -> Outcome:
-        if response.final:
-            self._asked.pop(call.call, None)
         if self._host.worker is not worker:
             return Outcome.ANSWERED  # whoever asked has died meanwhile
+        given_up = call.call in self._given_up
+        if response.final:
+            self._asked.pop(call.call, None)
+            self._given_up.discard(call.call)
+        if given_up:
+            return Outcome.ANSWERED
         if response.error is not None:
             self._complain(call, response.error)
         outputs = {output.name: output.array for output in response.outputs} or None
-        worker.answer_infer(
-            call.call, outputs, error=response.error, parameters=response.parameters, final=response.final
-        )
+        try:
+            worker.answer_infer(
+                call.call, outputs, error=response.error, parameters=response.parameters, final=response.final
+            )
+        except ServeError as error:
+            self._give_up(worker, call, error, over=response.final)
         self._host.answered()
         return Outcome.ANSWERED
+
+    def _give_up(self, worker: Asking, call: InferCall, error: ServeError, *, over: bool) -> None:
+        """An answer cannot be handed over: the call ends with ``error``, and what else is answered is not wanted."""
+        if not over:
+            self._given_up.add(call.call)
+            self._drop(call.call)
+        self._complain(call, error)
+        worker.answer_infer(call.call, error=error)
 
     def _complain(self, call: InferCall, error: ServeError) -> None:
         """Log a failed call, once: a model that never looks at ``has_error`` fails later, with less to go by."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
+import stat
 import sys
-import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from bident.backends.python.archive import unpack
 from bident.errors import ConfigError
+from bident.model.files import kind_of
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _PYTHONS = ("bin/python3", "bin/python", "python.exe", "Scripts/python.exe")
-_UNPACK_SECONDS = 600
+_WANTED = "name a virtual environment's folder or a conda-pack archive"
+_SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,35 @@ def environment_of(parameter: str, model_directory: Path, cache: Path) -> Enviro
     if parameter.startswith(MODEL_DIRECTORY):
         parameter = str(model_directory) + parameter[len(MODEL_DIRECTORY) :]
     path = Path(parameter)
-    if not path.exists():
-        raise ConfigError(
-            f"EXECUTION_ENV_PATH: {path} does not exist; name a virtual environment or a conda-pack archive"
-        )
-    folder = path if path.is_dir() else _unpacked(path, cache)
-    return _in_folder(folder, path)
+    facts = _facts(path)
+    if stat.S_ISDIR(facts.st_mode):
+        return _in_folder(path, path)
+    _check_archive(path, facts)
+    identity = f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
+    key = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    return _in_folder(unpack(path, cache, key), path)
+
+
+def _facts(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"EXECUTION_ENV_PATH: {path} does not exist; {_WANTED}") from None
+    except (OSError, ValueError) as error:
+        shown = repr(str(path)[:_SHOWN_CHARACTERS])
+        if len(str(path)) > _SHOWN_CHARACTERS:
+            shown += f"... ({len(str(path))} characters)"
+        reason = (error.strerror if isinstance(error, OSError) else "") or error
+        raise ConfigError(f"EXECUTION_ENV_PATH: {shown} cannot be looked at: {reason}; {_WANTED}") from None
+
+
+def _check_archive(path: Path, facts: os.stat_result) -> None:
+    kind = kind_of(facts.st_mode)
+    if kind:
+        raise ConfigError(f"EXECUTION_ENV_PATH: {path} is {kind}, not a regular file; {_WANTED}")
+    # Files of the kernel's own (/proc) say so too, whatever can be read from them.
+    if not facts.st_size:
+        raise ConfigError(f"EXECUTION_ENV_PATH: {path} is empty (0 bytes); {_WANTED}")
 
 
 def _in_folder(folder: Path, named: Path) -> Environment:
@@ -62,44 +85,3 @@ def _in_folder(folder: Path, named: Path) -> Environment:
     else:
         variables["CONDA_PREFIX"] = str(folder)
     return Environment(interpreter, variables)
-
-
-def _unpacked(archive: Path, cache: Path) -> Path:
-    facts = archive.stat()
-    key = f"{archive.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
-    folder = cache / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    if folder.exists():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    # Made aside and moved into place whole: nobody ever sees half an environment.
-    building = Path(tempfile.mkdtemp(prefix="unpacking-", dir=cache))
-    try:
-        _extract(archive, building)
-        try:
-            building.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise  # otherwise another server was faster
-            shutil.rmtree(building, ignore_errors=True)
-    except (OSError, tarfile.TarError, EOFError) as error:
-        shutil.rmtree(building, ignore_errors=True)
-        raise ConfigError(f"EXECUTION_ENV_PATH: {archive} cannot be unpacked into {cache}: {error}") from error
-    _fix_prefixes(folder)
-    return folder
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    with tarfile.open(archive) as tar:
-        # "tar" and not "data": environments hold links to places outside, and files of any mode.
-        if hasattr(tarfile, "tar_filter"):
-            tar.extractall(folder, filter="tar")
-        else:
-            tar.extractall(folder)
-
-
-def _fix_prefixes(folder: Path) -> None:
-    """Conda's own step after unpacking; environments mostly run without it."""
-    script = folder / "bin" / "conda-unpack"
-    python = folder / "bin" / "python"
-    if script.exists() and python.exists():
-        subprocess.run([python, script], capture_output=True, timeout=_UNPACK_SECONDS, check=False)

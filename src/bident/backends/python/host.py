@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +14,18 @@ import orjson
 
 from bident.backends.python import incoming, outgoing, segments
 from bident.backends.python.messages import Arrays, Batch, Died, Event, ModelCall, Reply, Started
-from bident.backends.python.outbox import Outbox
+from bident.backends.python.outbox import Outbox, Unread
 from bident.backends.python.process import Process
+from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.worker.bident_worker.arrays import DATATYPE, DamagedError, Parcel
 from bident.backends.python.worker.bident_worker.forms import HEADER, Forms, payload_of
 from bident.backends.python.worker.bident_worker.frames import Frame, Kind, Reader, prefix
 from bident.backends.python.worker.bident_worker.memory import SEGMENT_LIMIT, Blocks, Segment, Views
 from bident.errors import Code, ServeError
 
-GIB = 1024**3
 _READ_ONLY = mmap.ACCESS_READ
 _READS = 4
 _FREED_LIMIT = 16
-
-
-@dataclass(frozen=True)
-class WorkerSpec:
-    """Which model a worker runs, and how.
-
-    ``config`` is the model's completed configuration as JSON, with numbers as numbers and enums by name.
-    ``environment`` is added to the server's own.
-    """
-
-    model_name: str
-    version: str
-    instance_name: str
-    model_directory: Path
-    config: str
-    decoupled: bool = False
-    file_name: str = "model.py"
-    device_kind: str = "CPU"
-    device_id: int = 0
-    interpreter: Path = field(default_factory=lambda: Path(sys.executable))
-    environment: dict[str, str] = field(default_factory=dict)
-    memory_limit: int = 16 * GIB
-    """How much shared memory a worker may have for its outputs."""
-
-    def arguments(self) -> dict[str, str]:
-        """What ``initialize`` is given."""
-        return {
-            "model_config": self.config,
-            "model_instance_kind": self.device_kind,
-            "model_instance_name": self.instance_name,
-            "model_instance_device_id": str(self.device_id),
-            "model_repository": str(self.model_directory),
-            "model_version": self.version,
-            "model_name": self.model_name,
-        }
 
 
 class Worker:
@@ -93,11 +55,12 @@ class Worker:
         self._outbox = Outbox(self._channel)
         self._their_segments: dict[int, int] = {}
         self._last_segment = 0
-        self._open: dict[int, set[int]] = {}
+        self._unread = Unread()
         self._failure: str | None = None
         self._abandoned = False
         self._forms = Forms(lambda number, key: self._say(Kind.FORM, {"form": number, "columns": key}))
-        self._responses = incoming.Responses(self._open)
+        self._responses = incoming.Responses()
+        self._open = self._responses.open
 
     # ------------------------------------------------------------------ for the loop
 
@@ -121,7 +84,7 @@ class Worker:
             raise ServeError(Code.INTERNAL, self._unhealthy())
         header, parcel = outgoing.batch(batch)
         self._say(Kind.BATCH, header, parcel)
-        self._open[batch.id] = set(range(len(batch.requests)))
+        self._responses.sent(batch.id, len(batch.requests))
 
     def send_plain(self, number: int, count: int, rows: int, columns: Arrays) -> bool:
         """Send a batch of ``count`` requests of ``rows`` rows each that say nothing but their inputs.
@@ -141,7 +104,7 @@ class Worker:
         parts, size = payload
         header = HEADER.pack(number, form, count, rows, 0, 0)
         self._outbox.post(b"".join([prefix(Kind.PLAIN, HEADER.size, size), header, *parts]))
-        self._open[number] = set(range(count))
+        self._responses.sent(number, count)
         return True
 
     def cancel(self, batch: int, indexes: Sequence[int]) -> None:
@@ -158,9 +121,19 @@ class Worker:
         parameters: dict[str, Any] | None = None,
         final: bool = True,
     ) -> None:
-        """Answer an InferCall once; ``outputs`` None without ``error`` says only that it was the last time."""
+        """Answer an InferCall once; ``outputs`` None without ``error`` says only that it was the last time.
+
+        Raises ServeError, and then nothing was sent, when the worker has too much to read as it is.
+        """
+        waiting, limit = self._outbox.size + self._unread.size, self.spec.unread_limit
+        if outputs and waiting >= limit:
+            why = f"{waiting} bytes of other models' answers wait for '{self.spec.instance_name}' or are kept by it"
+            cure = "read answers as they come, and let go of those that have been read"
+            raise ServeError(Code.UNAVAILABLE, f"{why}, and no more than {limit} may: {cure}")
         header, parcel = outgoing.infer_answer(call, outputs, error, parameters, final)
         self._say(Kind.INFER_ANSWER, header, parcel)
+        if "block" in header:
+            self._unread.add(header["block"])
 
     def answer_call(self, call: int, *, error: str | None = None, **details: Any) -> None:
         """Answer a ModelCall (``ready=`` for ``is_ready``) or a MetricCall (``id=`` or ``value=``)."""
@@ -177,7 +150,7 @@ class Worker:
             return events
         try:
             for _ in range(_READS):
-                frames = self._reader.read()
+                frames = self._read()
                 if frames is None:
                     return [*events, *self._end()]
                 for frame in frames:
@@ -189,8 +162,7 @@ class Worker:
         except OSError:
             return [*events, *self._end()]
         except Exception as error:  # noqa: BLE001 - whatever its message makes fail here is the worker's fault
-            self._fail(f"it sent a message that makes no sense ({type(error).__name__}: {error})")
-            return [*events, *self._end()]
+            return [*events, *self.refute(error)]
         if self._views.freed_count >= _FREED_LIMIT:
             self._say(Kind.FREE, {})
         return events
@@ -208,6 +180,13 @@ class Worker:
         self._open.clear()
         self._abandoned = True
         return replies
+
+    def refute(self, error: Exception) -> list[Event]:
+        """End the worker, whose message made ``error`` happen; returns its last events."""
+        if not self.alive:
+            return []
+        self._fail(f"it sent a message that makes no sense ({type(error).__name__}: {error})")
+        return self._end()
 
     def kill(self, why: str) -> None:
         """End the process at once; its requests fail, and ``receive`` tells, with ``why``."""
@@ -273,17 +252,26 @@ class Worker:
                 if isinstance(event, ModelCall):
                     self.answer_call(event.call, error="Server not ready: the model is being initialised or finalised")
                 elif not isinstance(event, Reply | Died):
-                    handle(event)
+                    try:
+                        handle(event)
+                    except Exception as error:  # noqa: BLE001 - what its message makes fail is the worker's fault
+                        return self.refute(error)[-1]
         return None
 
     # ------------------------------------------------------------------ receiving
 
+    def _read(self) -> list[Frame] | None:
+        frames = self._reader.read()
+        for frame in frames or ():
+            for descriptor in frame.descriptors:  # a worker has none to give
+                os.close(descriptor)
+        return frames
+
     def _take(self, frame: Frame, events: list[Event]) -> None:
         header = frame.header
-        for descriptor in frame.descriptors:
-            os.close(descriptor)
         if "free" in header:
             self._blocks.free(header["free"])
+            self._unread.free(header["free"])
         for segment in header.get("retired", ()):
             self._views.detach(segment)
             del self._their_segments[segment]
@@ -368,7 +356,7 @@ class Worker:
         if self._retired:
             header["retired"] = self._retired
             self._retired = []
-        data = _encoded(header)
+        data = outgoing.encoded(header)
         self._outbox.post(b"".join([prefix(kind, len(data), size, len(descriptors)), data, *parts]), descriptors)
 
     def _take_block(self, size: int) -> tuple[list[int], Any]:
@@ -386,11 +374,3 @@ class Worker:
 
     def _retire(self, segment: Segment) -> None:
         self._retired.append(segment.id)
-
-
-def _encoded(header: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(header)
-    except orjson.JSONEncodeError:
-        # Text that is no Unicode, or a number beyond 64 bits: Python's own encoder takes both.
-        return json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 from bident.backends.python.messages import (
@@ -42,10 +43,17 @@ class Responses:
     Methods raise DamagedError, or what unpacking nonsense raises.
     """
 
-    def __init__(self, open_requests: dict[int, set[int]]) -> None:
-        """``open_requests`` (batch -> requests) loses what is answered to the end."""
-        self._open = open_requests
+    def __init__(self) -> None:
+        self.open: dict[int, set[int]] = {}
+        """The requests of each batch that await their last answer."""
+        self._executing: dict[int, int] = {}
+        self._apart: set[int] = set()
         self._forms: dict[int, Form] = {}
+
+    def sent(self, batch: int, count: int) -> None:
+        """The worker has been given a batch of ``count`` requests."""
+        self.open[batch] = set(range(count))
+        self._executing[batch] = monotonic_ns()
 
     def take(self, frame: Frame, events: list[Event]) -> None:
         """Add what an ANSWERING message says."""
@@ -66,7 +74,7 @@ class Responses:
             events.append(self._reply(frame, batch, said))
         if "done" in header:
             start, end = header["done"]
-            events.append(BatchDone(batch, _number(start), _number(end)))
+            events.append(self._done(batch, _number(start), _number(end)))
 
     def _take_plain(self, frame: Frame, events: list[Event]) -> None:
         """All answers of a batch at once, and that it has been executed."""
@@ -80,13 +88,25 @@ class Responses:
         columns = {
             name: as_numpy(word, array) for (name, word, _, _, _), array in zip(form.columns, arrays, strict=True)
         }
-        del self._open[batch]
+        done = self._done(batch, header["start"], header["end"])
+        del self.open[batch]
         events.append(Answers(batch, columns, [rows] * count))
-        events.append(BatchDone(batch, header["start"], header["end"]))
+        events.append(done)
+
+    def _done(self, batch: int, start_ns: int, end_ns: int) -> BatchDone:
+        """That a batch has left ``execute``; whatever the worker's clock says, that was since it has been sent."""
+        sent_ns = self._executing.pop(batch, None)
+        if sent_ns is None:
+            raise DamagedError(f"it is done with batch {batch}, which it does not have")
+        now = monotonic_ns()
+        start_ns = min(max(sent_ns, start_ns), now)
+        return BatchDone(batch, start_ns, min(max(start_ns, end_ns), now))
 
     def _check_count(self, batch: int, count: Any) -> None:
-        if len(self._open.get(batch, ())) != count:
+        if len(self.open.get(batch, ())) != count:
             raise DamagedError(f"it answered {count} requests of batch {batch}, which has another number of them")
+        if batch in self._apart:
+            raise DamagedError(f"it answered batch {batch} as a whole, after requests of it")
 
     def _answers(self, frame: Frame, batch: int) -> Answers:
         header = frame.header
@@ -99,22 +119,24 @@ class Responses:
         if len(rows) != count or min(rows) < 0 or any(not a.ndim or len(a) != total for a in columns.values()):
             raise DamagedError(f"the rows of batch {batch} do not add up")
         # Only now, when nothing can fail any more: what is still open is answered when the worker is ended.
-        del self._open[batch]
+        del self.open[batch]
         return Answers(batch, columns, rows)
 
     def _reply(self, frame: Frame, batch: int, said: dict[str, Any]) -> Reply:
-        index = said["index"]
-        waiting = self._open.get(batch)
+        index = _number(said["index"])
+        waiting = self.open.get(batch)
         if waiting is None or index not in waiting:
             raise DamagedError(f"it answered request {index} of batch {batch}, which awaits no answer")
         error = _error(said["error"]) if "error" in said else None
         outputs = _arrays(frame, said.get("outputs", ()))
         final = said["final"] is not False
         reply = Reply(batch, index, outputs, error, _parameters(said), final, said.get("reschedule") is True)
+        self._apart.add(batch)
         if final:
             waiting.discard(index)
             if not waiting:
-                del self._open[batch]
+                del self.open[batch]
+                self._apart.discard(batch)
         return reply
 
 
@@ -136,8 +158,8 @@ def _infer(frame: Frame) -> InferCall:
         outputs=[_text(name) for name in header["outputs"]],
         parameters=_parameters(header),
         correlation_id=header["correlation_id"] if isinstance(header["correlation_id"], str | int) else 0,
-        flags=_number(header["flags"]),
-        timeout_us=_number(header["timeout"]),
+        flags=_count(header["flags"]),
+        timeout_us=_count(header["timeout"]),
         trace=None if header.get("trace") is None else _text(header["trace"]),
     )
     version = _number(header["version"])
@@ -147,7 +169,8 @@ def _infer(frame: Frame) -> InferCall:
 def _call(frame: Frame) -> ModelCall | MetricCall:
     header = frame.header
     call, what = _number(header["call"]), header["what"]
-    if what in ("metric_family", "metric", "metric_value"):
+    if what in _METRIC_CALLS:
+        _METRIC_CALLS[what](header)
         return MetricCall(call, what, header)
     if what not in ("load", "unload", "is_ready"):
         raise DamagedError(f"there is no call '{what}'")
@@ -161,6 +184,27 @@ def _call(frame: Frame) -> ModelCall | MetricCall:
         files={path: content.tobytes() for path, content in files.items()},
         unload_dependents=header.get("unload_dependents") is True,
     )
+
+
+def _check_family(header: dict[str, Any]) -> None:
+    _text(header["name"])
+    _text(header["description"])
+    if _number(header["kind"]) not in _METRIC_KINDS:
+        raise DamagedError(f"there is no metric of kind {header['kind']}")
+
+
+def _check_metric(header: dict[str, Any]) -> None:
+    _number(header["family"])
+    for value in header["labels"].values():
+        _text(value)
+
+
+_METRIC_KINDS = range(3)
+_METRIC_CALLS: dict[Any, Callable[[dict[str, Any]], object]] = {
+    "metric_family": _check_family,
+    "metric": _check_metric,
+    "metric_value": lambda header: _number(header["id"]),
+}
 
 
 def _metric_change(frame: Frame) -> MetricChange:
@@ -222,6 +266,12 @@ def _number(value: Any) -> int:
     if not isinstance(value, int):
         raise DamagedError(f"{value!r} is no number")
     return value
+
+
+def _count(value: Any) -> int:
+    if _number(value) < 0:
+        raise DamagedError(f"{value!r} is less than nothing")
+    return int(value)
 
 
 def _text(value: Any) -> str:

@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from bident.backends.base import Arrays
-from bident.backends.python.host import WorkerSpec
 from bident.backends.python.inside_host import InsideHost
 from bident.backends.python.inside_intake import Job
 from bident.backends.python.inside_link import InsideLink
@@ -36,6 +35,7 @@ from bident.backends.python.inside_thread import ModelThread
 from bident.backends.python.instance import HostedInstance
 from bident.backends.python.messages import Event
 from bident.backends.python.metrics import CustomMetrics
+from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.supervisor import Patience
 from bident.errors import Code, ServeError
 from bident.wire.infer import InferRequest
@@ -61,7 +61,7 @@ def complete(spec: WorkerSpec, metrics: CustomMetrics, patience: Patience) -> di
     """
     held = metrics.worker()
     said: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    link = InsideLink(spec.instance_name, _ignore, held)
+    link = InsideLink(spec.instance_name, _ignore, held, _no_wait)
     seconds = patience.start_seconds
     try:
         ModelThread(spec, link).start("complete", said.put, lambda: None)
@@ -82,3 +82,7 @@ def complete(spec: WorkerSpec, metrics: CustomMetrics, patience: Patience) -> di
 
 def _ignore(events: Sequence[Event]) -> None:
     """What a model says that is not running is for nobody."""
+
+
+def _no_wait() -> None:
+    """What is ignored needs no room."""

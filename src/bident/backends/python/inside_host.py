@@ -8,18 +8,18 @@ import contextvars
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bident.backends.base import Arrays
-from bident.backends.python.host import WorkerSpec
 from bident.backends.python.inside_intake import Job
 from bident.backends.python.inside_link import InsideLink
 from bident.backends.python.inside_thread import ModelThread
+from bident.backends.python.inside_unheard import Unheard
 from bident.backends.python.messages import Answers, Event, MetricChange, Reply
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.outgoing import CODES
+from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.supervisor import Patience, State
 from bident.backends.python.tensors import worded
 from bident.errors import Code, ServeError
@@ -55,10 +55,11 @@ class InsideHost:
         self._patience = patience
         self._inline = inline
         self._metrics = metrics.worker()
-        self._link = InsideLink(spec.instance_name, self._post, self._metrics)
+        self._said = Unheard()
+        self._link = InsideLink(spec.instance_name, self._post, self._metrics, self._said.wait_for_room)
         self._thread = ModelThread(spec, self._link)
-        self._said: deque[Event] = deque()
         self._announced = False
+        self._going_on = False
         self._watching = False
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -196,25 +197,35 @@ class InsideHost:
     # ------------------------------------------------------------------ what the model says
 
     def _post(self, events: Sequence[Event]) -> None:
-        self._said.extend(events)
+        self._said.put(events)
         # Whoever finds the loop watching, or it announced, is sure to be heard: both are unset before it looks.
         if self._watching:
             with contextlib.suppress(RuntimeError):  # it rings already
                 self._bell.release()
         elif not self._announced:
             self._announced = True
-            self._soon(self._take)
+            self._soon(self._hear)
+
+    def _hear(self) -> None:
+        if not self._going_on:  # else it is heard in its turn; announcing more meanwhile would be in vain
+            self._take()
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        self._take()
 
     def _take(self) -> None:
+        """Hear a part of what was said; the rest only after whatever else the loop has to do."""
         self._announced = False
-        said = self._said
         events: list[Event] = []
-        while said:
-            event = said.popleft()
+        for event in self._said.take():
             if isinstance(event, MetricChange):
                 self._metrics.apply(event)
             elif self.state is State.READY and self._is_due(event):
                 events.append(event)
+        if self._said and not self._going_on:
+            self._going_on = True
+            self._loop.call_soon(self._go_on, context=self._context)
         if events:
             self._deliver(events)
 
@@ -271,6 +282,7 @@ class InsideHost:
 
     def _hear_no_more(self) -> None:
         self._link.is_abandoned = True
+        self._said.close()
         self._metrics.close()
 
     def _enter(self, state: State, reason: str) -> None:

@@ -75,11 +75,21 @@ class InsideLink:
     waiter = InsideWaiter
     blocks = _NoBlocks()
 
-    def __init__(self, label: str, post: Callable[[Sequence[Event]], None], metrics: WorkerMetrics) -> None:
-        """``post`` brings events to the event loop, from any thread and out of destructors."""
+    def __init__(
+        self,
+        label: str,
+        post: Callable[[Sequence[Event]], None],
+        metrics: WorkerMetrics,
+        wait_for_room: Callable[[], None],
+    ) -> None:
+        """``post`` brings events to the event loop, from any thread and out of destructors.
+
+        ``wait_for_room`` returns once the loop has heard enough of them to be told more.
+        """
         self._label = label
         self._post = post
         self._metrics = metrics
+        self._wait_for_room = wait_for_room
         self._numbers = itertools.count(1)
         self._waiters: dict[int, InsideWaiter] = {}
         self.batches: dict[int, Batch] = {}
@@ -98,7 +108,12 @@ class InsideLink:
     # What the model's side says
 
     def send(self, kind: int, header: dict[str, Any], parcel: Bundle | None = None) -> None:
-        """Say one thing."""
+        """Say one thing. A model that says more than the event loop can hear waits for it."""
+        if kind in (Kind.RESPONSES, Kind.INFER):
+            self._let_loop_catch_up()
+        self._say(kind, header, parcel)
+
+    def _say(self, kind: int, header: dict[str, Any], parcel: Bundle | None = None) -> None:
         if kind == Kind.RESPONSES:
             self.before_answering()
             if parcel is not None:
@@ -137,11 +152,12 @@ class InsideLink:
         if kind == Kind.METRIC:
             self._post([_metric_change(header)])
         else:
-            self.send(kind, header)
+            self._say(kind, header)
 
     def ask(self, what: str, parcel: Bundle | None = None, **details: Any) -> Frame:
         """Ask the server for ``what``, and wait for the answer."""
         if what in ("metric_family", "metric", "metric_value"):
+            self._let_loop_catch_up()  # with the metrics that were let go of
             refused = {"error": "the model has been unloaded"}
             said = refused if self.is_abandoned else self._metrics.answer(MetricCall(0, what, details))
             return Frame(Kind.ANSWER, said, bytearray(), [])
@@ -222,6 +238,10 @@ class InsideLink:
         self.is_open = False
         for call, waiter in list(self._waiters.items()):
             self.hand_over(call, {"error": waiter.refused, "final": True})
+
+    def _let_loop_catch_up(self) -> None:
+        if threading.get_ident() != self.loop_thread:
+            self._wait_for_room()
 
     def _infer(self, header: dict[str, Any]) -> None:
         call = header["call"]

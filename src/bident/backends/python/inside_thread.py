@@ -11,10 +11,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, cast
 
-from bident.backends.python.host import WorkerSpec
 from bident.backends.python.inside_intake import Job, requests_of
 from bident.backends.python.inside_link import InsideLink
 from bident.backends.python.inside_loading import Imports
+from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.worker.bident_worker.model import Model
 from bident.backends.python.worker.bident_worker.runtime import Runtime
 

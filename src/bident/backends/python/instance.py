@@ -10,9 +10,9 @@ from typing import Protocol
 from bident.backends.base import Answers, Arrays, RequestInstance, Server
 from bident.backends.python import messages
 from bident.backends.python.calls import ModelCalls, ModelHost
-from bident.backends.python.host import WorkerSpec
 from bident.backends.python.messages import BatchDone, Died, Event, Reply
 from bident.backends.python.metrics import CustomMetrics
+from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.supervisor import Patience, State, Supervisor
 from bident.errors import Code, ServeError
 from bident.observe.clock import utc
@@ -114,23 +114,40 @@ class HostedInstance(RequestInstance):
     # From the host
 
     def _take(self, events: list[Event]) -> None:
+        """Take in all ``events``. Raises what the last one raises that fails."""
+        wrong: Exception | None = None
         # The clocks first: whoever is answered has his figures taken.
-        for event in events:
-            if isinstance(event, BatchDone):
-                self._executed(self._sent[event.batch], event.start_ns, event.end_ns)
-            elif isinstance(event, Died):
-                now = monotonic_ns()
-                for sent in list(self._sent.values()):
-                    self._executed(sent, now, now)
-        for event in events:
-            if isinstance(event, messages.Answers):
-                sent = self._sent[event.batch]
-                self._note_final(sent, sent.waiting)
+        for take in (self._take_clock, self._take_answer):
+            for event in events:
+                try:
+                    take(event)
+                except Exception as error:  # noqa: BLE001 - the others are not to suffer for it
+                    wrong = error
+        if wrong is not None:
+            raise wrong
+
+    def _take_clock(self, event: Event) -> None:
+        if isinstance(event, BatchDone):
+            self._executed(self._sent[event.batch], event.start_ns, event.end_ns)
+        elif isinstance(event, Died):
+            now = monotonic_ns()
+            for sent in list(self._sent.values()):
+                self._executed(sent, now, now)
+
+    def _take_answer(self, event: Event) -> None:
+        if isinstance(event, messages.Answers):
+            sent = self._sent[event.batch]
+            self._note_final(sent, sent.waiting)
+            try:
                 sent.answers.answered(event.columns, event.rows)
-            elif isinstance(event, Reply):
-                self._reply(event)
-            else:
-                self._calls.take(event)
+            except Exception as error:
+                for index in range(len(event.rows)):
+                    sent.answers.replied(index, {}, error=self._senseless(error))
+                raise
+        elif isinstance(event, Reply):
+            self._reply(event)
+        else:
+            self._calls.take(event)
 
     def _reply(self, reply: Reply) -> None:
         sent = self._sent[reply.batch]
@@ -143,7 +160,18 @@ class HostedInstance(RequestInstance):
                 f"model '{self._host.spec.model_name}' wants a request once more (REQUEST_RELEASE_RESCHEDULE), which "
                 "only models with iterative sequences may: answer it, or send several responses",
             )
-        sent.answers.replied(reply.index, reply.outputs, error=error, parameters=reply.parameters, final=reply.final)
+        told = sent.answers.replied
+        try:
+            told(reply.index, reply.outputs, error=error, parameters=reply.parameters, final=reply.final)
+        except Exception as wrong:
+            if reply.final:
+                told(reply.index, {}, error=self._senseless(wrong))
+            raise
+
+    def _senseless(self, error: Exception) -> ServeError:
+        """What a request is answered whose answer cannot be taken."""
+        what = f"the answer of '{self._host.spec.instance_name}' makes no sense"
+        return ServeError(Code.INTERNAL, f"{what} ({type(error).__name__}: {error})")
 
     def _executed(self, sent: _Sent, start_ns: int, end_ns: int) -> None:
         if sent.executing:

@@ -14,6 +14,8 @@ class Outbox:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._waiting: deque[tuple[memoryview, list[int]]] = deque()
+        self.size = 0
+        """How many bytes wait."""
 
     @property
     def is_empty(self) -> bool:
@@ -23,6 +25,7 @@ class Outbox:
     def post(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send ``message`` when its turn comes; ``descriptors`` go with it, and are closed here afterwards."""
         self._waiting.append((memoryview(message), list(descriptors)))
+        self.size += len(message)
         self.flush()
 
     def flush(self) -> None:
@@ -33,6 +36,7 @@ class Outbox:
                 sent = socket.send_fds(self._channel, [data], descriptors) if descriptors else self._channel.send(data)
                 for descriptor in descriptors:
                     os.close(descriptor)
+                self.size -= sent
                 if sent < len(data):
                     self._waiting[0] = (data[sent:], [])
                 else:
@@ -48,3 +52,23 @@ class Outbox:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._waiting.clear()
+        self.size = 0
+
+
+class Unread:
+    """The blocks of shared memory that answers to a worker's calls lie in, until the worker has done reading them."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self.size = 0
+        """How many bytes they take."""
+
+    def add(self, block: Sequence[int]) -> None:
+        """Note ``block``, as ``Blocks.take`` describes it."""
+        self._sizes[block[0]] = block[3]
+        self.size += block[3]
+
+    def free(self, block_ids: Sequence[int]) -> None:
+        """The worker has read these blocks, which may be others too."""
+        for block_id in block_ids:
+            self.size -= self._sizes.pop(block_id, 0)

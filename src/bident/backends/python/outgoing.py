@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from numpy.typing import NDArray
 
 from bident.backends.python.messages import Arrays, Batch, Request
@@ -58,6 +60,15 @@ def infer_answer(
     elif outputs is not None:
         header["outputs"] = [_whole(name, array, parcel) for name, array in outputs.items()]
     return header, parcel
+
+
+def encoded(header: dict[str, Any]) -> bytes:
+    """``header`` as JSON."""
+    try:
+        return orjson.dumps(header)
+    except orjson.JSONEncodeError:
+        # Text that is no Unicode, or a number beyond 64 bits: Python's own encoder takes both.
+        return json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _whole(name: str, array: NDArray[Any], parcel: Parcel) -> list[Any]:

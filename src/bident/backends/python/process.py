@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 WORKER = Path(__file__).parent / "worker"
 _LINE_LIMIT = 8192
+_READ_SIZE = 65536
 _LABEL_LIMIT = 200
 _LAST_LINES = 20
 _LAST_CHARACTERS = 4000
 _OUTPUT_GRACE_SECONDS = 0.5
 
-# The kernel ends a worker with the *thread* that started it: one thread starts all, and lives as long as the server.
+# Where the lifeline cannot be had, the kernel ends a worker with the *thread* that started it (``worker/__main__``):
+# one thread starts all, and lives as long as the server.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bident starter")
 
 EXIT_UNFIT = 71
@@ -39,6 +42,8 @@ class Process:
         self.label = label
         self.ended = threading.Event()
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        # Nothing is ever written: it is closed when this process ends or the other has ended, which both sides notice.
+        self._lifeline_read, self._lifeline = os.pipe()
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
         try:
@@ -46,6 +51,8 @@ class Process:
         except BaseException:
             self.channel.close()
             self._theirs.close()
+            os.close(self._lifeline)
+            os.close(self._lifeline_read)
             raise
         self.pid = self._process.pid
         self._listener = threading.Thread(target=self._listen, name=f"bident output {label}", daemon=True)
@@ -84,28 +91,59 @@ class Process:
         self.channel.close()
 
     def _start(self, interpreter: Path, environment: Mapping[str, str], directory: Path) -> subprocess.Popen[bytes]:
-        theirs = self._theirs.fileno()
+        theirs, lifeline = self._theirs.fileno(), self._lifeline_read
+        numbers = [str(number) for number in (theirs, lifeline, os.getpid())]
         return subprocess.Popen(
             # Its label is for who looks at the list of processes.
-            [interpreter, "-X", "utf8", WORKER, self.label[:_LABEL_LIMIT], str(theirs), str(os.getpid())],
+            [interpreter, "-X", "utf8", WORKER, self.label[:_LABEL_LIMIT], *numbers],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(theirs,),
+            pass_fds=(theirs, lifeline),
             env=environment,
             cwd=directory,
-            start_new_session=True,  # Ctrl-C at the terminal is the server's to handle
+            start_new_session=True,  # Ctrl-C at the terminal is the server's to handle; and it leads a group
         )
 
     def _listen(self) -> None:
-        stream: IO[bytes] | None = self._process.stdout
+        stream = self._process.stdout
         assert stream is not None
-        reader: Callable[[], bytes] = lambda: stream.readline(_LINE_LIMIT)  # noqa: E731
-        for raw in iter(reader, b""):
-            line = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
+        rest = b""
+        for data in self._printed(stream.fileno()):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._hear(line)
+            whole = len(rest) - len(rest) % _LINE_LIMIT
+            if whole:
+                self._hear(rest[:whole])
+                rest = rest[whole:]
+        if rest:
+            self._hear(rest)
+        stream.close()
+        os.close(self._lifeline_read)
+
+    def _hear(self, raw: bytes) -> None:
+        for start in range(0, len(raw) or 1, _LINE_LIMIT):
+            line = raw[start : start + _LINE_LIMIT].decode("utf-8", "backslashreplace").rstrip("\r")
             self.last_lines.append(line)
             logger.info("%s: %s", self.label, line)
-        stream.close()
+
+    def _printed(self, output: int) -> Iterator[bytes]:
+        """What the process prints; what it leaves behind in sessions of their own is heard a moment longer only."""
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        poll.register(self._lifeline_read, 0)
+        until: float | None = None
+        while until is None or time.monotonic() < until:
+            ready = [descriptor for descriptor, _ in poll.poll(None if until is None else _OUTPUT_GRACE_SECONDS * 1000)]
+            if self._lifeline_read in ready:
+                poll.unregister(self._lifeline_read)
+                until = time.monotonic() + _OUTPUT_GRACE_SECONDS
+            if output in ready:
+                data = os.read(output, _READ_SIZE)
+                if not data:
+                    return
+                yield data
 
     def _await_end(self) -> None:
         if hasattr(os, "waitid"):
@@ -114,7 +152,8 @@ class Process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        self._listener.join(_OUTPUT_GRACE_SECONDS)
+        os.close(self._lifeline)
+        self._listener.join(2 * _OUTPUT_GRACE_SECONDS)
         self.ended.set()
         # Held until now, so that the channel's end is seen only when it is known why.
         with contextlib.suppress(OSError):

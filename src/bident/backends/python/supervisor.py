@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from bident.backends.python.host import Worker, WorkerSpec
+from bident.backends.python.host import Worker
 from bident.backends.python.messages import (
     Arrays,
     Batch,
@@ -27,6 +27,7 @@ from bident.backends.python.messages import (
     Reply,
 )
 from bident.backends.python.metrics import CustomMetrics, WorkerMetrics
+from bident.backends.python.spec import WorkerSpec
 from bident.errors import Code, ServeError
 
 logger = logging.getLogger("bident.python")
@@ -219,26 +220,43 @@ class Supervisor:
 
     def _receive(self) -> None:
         worker = self._worker
-        if worker is None:
-            return
-        events: list[Event] = []
-        died: Died | None = None
-        fileno = worker.fileno()
-        for event in worker.receive():
-            if isinstance(event, Died):
-                died = event
-            elif not self._handle(worker, event):
-                events.append(event)
-                if isinstance(event, BatchDone):
-                    self._in_a_row = 0
-        if died is not None:
+        if worker is not None:
+            fileno = worker.fileno()
+            self._hear(worker, fileno, worker.receive())
+
+    def _hear(self, worker: Worker, fileno: int, heard: list[Event]) -> None:
+        """Take in what a worker says. If that makes anything fail, the rest still counts, and the worker is ended."""
+        events, wrong = self._handled(worker, heard)
+        if events and isinstance(events[-1], Died):
             # Whoever answers its requests logs why.
-            self._bury(fileno, died, told=any(isinstance(event, Reply) and event.error for event in events))
-            events.append(died)
+            self._bury(fileno, events[-1], told=any(isinstance(event, Reply) and event.error for event in events))
         else:
             self._watch_writing()
-        if events:
-            self._deliver(events)
+        try:
+            if events:
+                self._deliver(events)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            wrong = error
+        if wrong is not None:
+            logger.debug("%s: what its worker said made this fail", self.spec.instance_name, exc_info=wrong)
+            if self._worker is worker:
+                self._hear(worker, fileno, worker.refute(wrong))
+
+    def _handled(self, worker: Worker, heard: list[Event]) -> tuple[list[Event], Exception | None]:
+        """Deal with what is none of the engine's business; returns the rest, and what went wrong."""
+        events: list[Event] = []
+        wrong: Exception | None = None
+        for event in heard:
+            try:
+                if self._handle(worker, event):
+                    continue
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                wrong = error
+                continue
+            events.append(event)
+            if isinstance(event, BatchDone):
+                self._in_a_row = 0
+        return events, wrong
 
     def _handle(self, worker: Worker, event: Event) -> bool:
         """Deal with ``event``, if it is none of the engine's business."""

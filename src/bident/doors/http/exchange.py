@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import orjson
 
 from bident.doors.http.status import LINE, STATUS
-from bident.doors.http.stream import Stream
+from bident.doors.http.stream import MOST_AT_ONCE, Stream
 from bident.errors import ServeError
 
 if TYPE_CHECKING:
     from bident.doors.http.protocol import HttpConnection
 
+logger = logging.getLogger("bident.http")
+
 JSON = b"application/json"
 _OK_JSON = LINE[200] + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+_SMALL = 64 * 1024
+"""Answers of up to this many bytes wait whatever else does."""
 
 _LONGEST_MESSAGE = 1 << 20
 """Whoever makes a message cuts what it quotes; this is for what escaped their notice."""
@@ -39,6 +45,8 @@ class Exchange:
     abandoned: bool = False
     data: Sequence[Buffer] | None = None
     """The answer, once there is one, or the end of a stream."""
+    held: int = 0
+    """How many bytes of the answer wait for the answers before it."""
     stream: Stream | None = None
     """The answer, if it comes piece by piece."""
     on_abandon: Callable[[], None] | None = None
@@ -103,6 +111,46 @@ class Exchange:
         on_abandon, self.on_abandon = self.on_abandon, None
         if on_abandon is not None:
             on_abandon()
+
+    # For the connection and the stream: what waits for the client
+
+    def may_wait(self, data: Sequence[Buffer], *, is_first: bool) -> bool:
+        """Count ``data``, an answer that the client cannot take at once. One that has let too much wait is cut off.
+
+        The answer itself does not count for that: however large it is, it may be the only one. Small
+        ones, and what ends a stream, follow one that is large: they are few.
+        """
+        if self.data is not None:  # it has been answered
+            return False
+        waiting = self.connection.waiting
+        if waiting > MOST_AT_ONCE and self.stream is None and sum(map(len, data)) > _SMALL:
+            self.cut_off(waiting)
+            return False
+        if not is_first:
+            self.hold(data)
+        return True
+
+    def hold(self, pieces: Sequence[Buffer]) -> None:
+        """Count ``pieces`` of the answer, which wait for the answers before it."""
+        size = sum(map(len, pieces))
+        self.held += size
+        self.connection.held += size
+
+    def let_go(self) -> None:
+        """What was held of the answer waits no longer."""
+        self.connection.held -= self.held
+        self.held = 0
+
+    def cut_off(self, waiting: int) -> None:
+        """End the connection of a client that lets ``waiting`` bytes wait; whatever it still asks is cancelled."""
+        self.abandon()
+        if not self.connection.is_closing:
+            logger.warning(
+                "a client that does not keep up with %s was cut off: %d bytes of answers waited for it",
+                self.target.decode("latin-1"),
+                waiting,
+            )
+            self.connection.abort()
 
     def _deliver(self, data: Sequence[Buffer]) -> None:
         if self.stream is not None:

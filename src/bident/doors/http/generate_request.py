@@ -94,6 +94,8 @@ class _Mapping:
 
 def _tensor(spec: TensorSpec, dims: tuple[int, ...], value: Any) -> InferInput:
     data = value if isinstance(value, (list, np.ndarray)) else [value]
+    if isinstance(data, list) and list in map(type, data):
+        _check_flat(spec.name, len(data), _leaves(data))
     shape = _shape(spec.name, dims, len(data))
     count = element_count(shape)
     return InferInput(spec.name, spec.datatype, shape, count, tensor_data(spec.name, spec.datatype, shape, count, data))
@@ -153,9 +155,26 @@ def _value(spec: TensorSpec | None, value: Any) -> Any:
         return plain(value)
     elements = elements_of(spec.name, spec.datatype, value)
     count = length_of(value)
-    if len(elements) != count:
-        raise invalid_arg(
-            f"Unable to parse 'data': Shape does not match true shape of 'data' field: input {shown(spec.name)} takes "
-            f"a flat array, and the {count} items of this one hold {len(elements)} elements"
-        )
+    _check_flat(spec.name, count, len(elements))
     return elements
+
+
+def _check_flat(name: str, items: int, elements: int) -> None:
+    if items != elements:
+        raise invalid_arg(
+            f"Unable to parse 'data': Shape does not match true shape of 'data' field: input {shown(name)} takes "
+            f"a flat array, and the {items} items of this one hold {elements} elements"
+        )
+
+
+def _leaves(data: list[Any]) -> int:
+    """How many elements nested lists hold. Iterative: depth is the client's choice."""
+    count = 0
+    nested = [data]
+    while nested:
+        for item in nested.pop():
+            if type(item) is list:
+                nested.append(item)
+            else:
+                count += 1
+    return count

@@ -52,6 +52,7 @@ class HttpConnection(asyncio.Protocol):
         "_server",
         "_transport",
         "_unsent",
+        "held",
     )
 
     def __init__(self, server: HttpServer) -> None:
@@ -69,6 +70,8 @@ class HttpConnection(asyncio.Protocol):
         """The client will send nothing more."""
         self._progress_at = server.now
         self._unsent = 0
+        self.held = 0
+        """How many bytes of answers wait for the answers before them."""
 
     # asyncio.Protocol
 
@@ -172,8 +175,11 @@ class HttpConnection(asyncio.Protocol):
 
     def deliver(self, exchange: Exchange, data: Sequence[Buffer]) -> None:
         """Send ``data`` as the answer of ``exchange``, after the answers of those before it."""
-        exchange.data = data
         pending = self._pending
+        is_first = not pending or pending[0] is exchange
+        if (self._sending_paused or not is_first) and not exchange.may_wait(data, is_first=is_first):
+            return
+        exchange.data = data
         while pending:
             first = pending[0]
             pieces = first.data
@@ -182,6 +188,8 @@ class HttpConnection(asyncio.Protocol):
                     first.stream.release()
                 break
             pending.popleft()
+            if first.held:
+                first.let_go()
             if len(pieces) == 1:
                 self._transport.write(pieces[0])
             else:
@@ -200,6 +208,16 @@ class HttpConnection(asyncio.Protocol):
         self._unsent += sum(map(len, pieces))
         self._transport.writelines(pieces)
         return True
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes of answers there are that the client has not taken, sent or waiting for their turn."""
+        return self.held + self.unsent
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection has been closed or cut, though perhaps nobody has been told yet."""
+        return self._transport.is_closing()
 
     @property
     def unsent(self) -> int:
@@ -302,6 +320,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _abandon_pending(self) -> None:
         pending, self._pending = self._pending, deque()
+        self.held = 0
         for exchange in pending:
             exchange.abandon()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from bident.doors.http.status import LINE
@@ -10,12 +9,10 @@ from bident.doors.http.status import LINE
 if TYPE_CHECKING:
     from bident.doors.http.exchange import Exchange
 
-logger = logging.getLogger("bident.http")
-
 _MOST_UNSENT = 16 << 20
-"""More than these many bytes may wait for the client only for a moment."""
-_MOST_AT_ONCE = 4 * _MOST_UNSENT
-"""So many may never."""
+"""While a stream is written, more than these many bytes may wait for the client only for a moment."""
+MOST_AT_ONCE = 4 * _MOST_UNSENT
+"""Beyond so many, nothing may be added."""
 _MOMENT_SECONDS = 2.0
 _JOINED = 64 * 1024
 """Up to this many bytes a piece is copied into its chunk, which costs less than sending it in three parts."""
@@ -29,14 +26,13 @@ class Stream:
     them so slowly that too many wait is cut off, and the exchange abandoned.
     """
 
-    __slots__ = ("_behind_since", "_chunked", "_exchange", "_has_body", "_waiting", "_waiting_size")
+    __slots__ = ("_behind_since", "_chunked", "_exchange", "_has_body", "_waiting")
 
     def __init__(self, exchange: Exchange, status: int, content_type: bytes) -> None:
         self._exchange = exchange
         self._has_body = exchange.method != b"HEAD"
         self._chunked = not exchange.http_1_0
         self._waiting: list[bytes] = []
-        self._waiting_size = 0
         self._behind_since = -1.0
         head = LINE[status] + b"Content-Type: " + content_type + b"\r\n"
         if self._chunked:
@@ -93,30 +89,25 @@ class Stream:
             return
         if not self._exchange.connection.deliver_part(self._exchange, pieces):
             self._waiting += pieces
-            self._waiting_size += sum(map(len, pieces))
+            self._exchange.hold(pieces)
 
     def _take_waiting(self) -> list[bytes]:
         waiting, self._waiting = self._waiting, []
-        self._waiting_size = 0
+        self._exchange.let_go()
         return waiting
 
     def _check_pace(self) -> None:
         """Cut off a client that does not keep up.
 
         A model may make a lot in a moment, faster than any client takes it; so the measure is what
-        still waits a moment later.
+        still waits a moment later: all that the connection owes, whichever answer it is of.
         """
         connection = self._exchange.connection
-        unsent = connection.unsent + self._waiting_size
-        if unsent <= _MOST_UNSENT:
+        waiting = connection.waiting
+        if waiting <= _MOST_UNSENT:
             self._behind_since = -1.0
             return
         if self._behind_since < 0:
             self._behind_since = connection.now
-        if unsent > _MOST_AT_ONCE or connection.now - self._behind_since > _MOMENT_SECONDS:
-            logger.warning(
-                "a client that does not keep up with %s was cut off: %d bytes of the stream waited for it",
-                self._exchange.target.decode("latin-1"),
-                unsent,
-            )
-            self.break_off()
+        if waiting > MOST_AT_ONCE or connection.now - self._behind_since > _MOMENT_SECONDS:
+            self._exchange.cut_off(waiting)

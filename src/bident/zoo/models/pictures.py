@@ -35,7 +35,10 @@ _FIRST_LYING = 5
 
 
 _SPARE = 2
-"""How much larger than needed a JPEG is still decoded: enough that the scaling after that decides how it looks."""
+"""How much larger than needed a picture still is before it is scaled: enough that the scaling decides how it looks."""
+_TILE = 1024
+"""Side in pixels of the parts in which a picture's colours are converted: copies of it all would cost gigabytes."""
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
 
 
 class PictureError(ValueError):
@@ -46,7 +49,12 @@ class Picture:
     """A picture of which only the header has been read. ``width`` and ``height`` are those of the upright picture."""
 
     def __init__(self, data: bytes, max_pixels: int) -> None:
-        """Read the header. Raises PictureError if it is no picture, or has more pixels than ``max_pixels``."""
+        """Read the header. Raises PictureError if it is no picture, or has more pixels than ``max_pixels``.
+
+        What decoding holds for a time, in bytes for each pixel of the file: 4 (Pillow's RGB has a fourth one), 8 for
+        transparent ones of less than twice the size needed, up to 12 for progressive JPEGs, and next to none for
+        other JPEGs of many times the size needed.
+        """
         image = _open(data)
         # Checked before anything is decoded: a small file can claim to hold billions of pixels.
         if image.width * image.height > max_pixels:
@@ -54,7 +62,7 @@ class Picture:
                 f"it has {image.width} x {image.height} pixels, and at most {max_pixels} are taken: scale it down"
             )
         self._data = data
-        self._orientation = _orientation(image)
+        self._orientation = _orientation(image, data)
         self.width, self.height = self._turned(*image.size)
 
     def middle(self, width: float, height: float, size: tuple[int, int], resample: Image.Resampling) -> np.ndarray:
@@ -70,11 +78,15 @@ class Picture:
         needed = [math.ceil(_SPARE * stored[axis] * target[axis] / part[axis]) for axis in (0, 1)]
         drafted = image.draft(None, (needed[0], needed[1]))
         extent = drafted[1][2:] if drafted else stored
+        spare = tuple(max(1, int(extent[axis] // needed[axis])) for axis in (0, 1))
         try:
             image.load()
-            rgb = _rgb(image)
+            rgb = _rgb(image, spare)
         except _DAMAGE as error:
             raise PictureError(f"it is damaged: {error}") from None
+        # In pixels of what is left, of which the last ones of a line or column may stand for less than the others.
+        scale = [1 if rgb is image else 1 / spare[axis] for axis in (0, 1)]
+        extent = [extent[axis] * scale[axis] for axis in (0, 1)]
         box = _middle(extent, [extent[axis] * part[axis] / stored[axis] for axis in (0, 1)])
         if rgb.size != target or box != (0, 0, *target):
             rgb = rgb.resize(target, resample, box=box)
@@ -98,27 +110,67 @@ def _open(data: bytes) -> Image.Image:
 def _stranger(data: bytes) -> str:
     if data[:4] in (b"/9j/", b"iVBO"):
         return "it is base64 text: send the file's bytes themselves"
+    if data[:8] == _PNG and data[12:16] == b"IHDR" and len(data) >= 24:
+        width, height = struct.unpack(">II", data[16:24])
+        if not (width and height):
+            return f"it is a PNG of {width} x {height} pixels: an empty picture shows nothing"
+    for kind, magic in (("PNG", _PNG), ("JPEG", _JPEG)):
+        if data.startswith(magic):
+            return f"its {len(data)} bytes begin as those of a {kind}, but the header is damaged or cut short"
     return f"it is neither JPEG nor PNG, or cut short: {len(data)} bytes that begin with {bytes(data[:8])!r}"
 
 
-def _orientation(image: Image.Image) -> int:
+def _orientation(image: Image.Image, data: bytes) -> int:
     try:
-        number = image.getexif().get(_ORIENTATION, 1)
+        if image.format == "PNG" and "exif" not in image.info:
+            image.info["exif"] = _late_exif(data)
+        # Not the PNG's own getexif, which decodes all pixels for what may come after them.
+        number = Image.Image.getexif(image).get(_ORIENTATION, 1)
     except _DAMAGE:
         # The pixels may be whole although what is written about them is not.
         return 1
     return number if number in _TURNS else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """The picture in 8-bit RGB; what is transparent shows white, as in a viewer."""
+def _late_exif(data: bytes) -> bytes | None:
+    """What the chunk eXIf of a PNG holds, which may also follow the pixels."""
+    offset = len(_PNG)
+    while offset + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, offset)
+        if kind == b"eXIf":
+            return b"Exif\0\0" + data[offset + 8 : offset + 8 + length]
+        offset += 12 + length
+    return None
+
+
+def _rgb(image: Image.Image, spare: tuple) -> Image.Image:
+    """The picture in 8-bit RGB; what is transparent shows white.
+
+    It is ``image`` itself if that is RGB, else a new one: width and height divided by ``spare``, rounded up.
+    """
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    smaller = Image.new("RGB", tuple(-(-image.size[axis] // spare[axis]) for axis in (0, 1)))
+    across, down = (spare[axis] * max(1, _TILE // spare[axis]) for axis in (0, 1))
+    for top in range(0, image.height, down):
+        for left in range(0, image.width, across):
+            tile = image.crop((left, top, min(left + across, image.width), min(top + down, image.height)))
+            tile = _coloured(tile)
+            if spare != (1, 1):
+                tile = tile.reduce(spare)
+            smaller.paste(tile, (left // spare[0], top // spare[1]))
+    return smaller
+
+
+def _coloured(image: Image.Image) -> Image.Image:
+    """A picture in 8-bit RGB; what is transparent shows white, as in a viewer."""
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     if image.mode.startswith("I"):
         # 16 bits of grey. Pillow's own conversion would cut off at 255 instead of scaling.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return image.convert("RGB")
 
 
 def _middle(extent: tuple, part: list) -> tuple:

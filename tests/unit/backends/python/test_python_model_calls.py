@@ -67,3 +67,39 @@ def test_messages_that_are_new_each_time_do_not_fill_the_log(caplog: pytest.LogC
     made, _ = calls(lambda: ServeError(Code.INVALID_ARG, f"request {next(numbers)} is wrong"))
     ask(made, "there", 1000)
     assert len(caplog.messages) == 100
+
+
+def test_a_call_whose_answers_cannot_be_handed_over_ends_with_the_reason() -> None:
+    class Full(Model):
+        def answer_infer(self, call: int, outputs: Any = None, *, error: ServeError | None = None, **rest: Any) -> None:
+            if error is None:
+                raise ServeError(Code.UNAVAILABLE, "too much waits")
+            super().answer_infer(call, outputs, error=error, **rest)
+
+    class Streaming(Site):
+        def __init__(self) -> None:
+            self.asked: list[InferRequest] = []
+            self.cancelled: list[InferRequest] = []
+
+        def infer(self, request: InferRequest) -> None:
+            self.asked.append(request)
+
+        def cancel(self, request: InferRequest) -> None:
+            self.cancelled.append(request)
+
+        def is_decoupled(self, name: str, version: str) -> bool:
+            return True
+
+    site, model = Streaming(), Full()
+    made = ModelCalls(site, model, "asking_0")  # type: ignore[arg-type]
+    for _ in range(2):  # the number of a call that is over may come again
+        made.take(InferCall(1, "there", -1, True, Request()))
+        with pytest.raises(ValueError, match="call 1 is under way"):
+            made.take(InferCall(1, "there", -1, True, Request()))
+        request = site.asked[-1]
+        for final in (False, False, True):
+            response = InferResponse("there", "1", "", [], 0, 0)
+            response.final = final
+            request.reply(response)
+    assert model.errors == ["too much waits"] * 2
+    assert site.cancelled == site.asked

@@ -182,7 +182,12 @@ class TestBadBytes:
             (b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", "parameter 'a' has invalid type"),
             (b'{"parameters":' + b"[" * 500 + b"]" * 500 + b"}", "Expected JSON object for keyword: 'parameters'"),
             (b'{"id":' + b"[" * 500 + b"]" * 500 + b"}", "Unable to parse 'id'"),
-            (b'{"X":[[1,2],[3]]}', "Shape does not match true shape of 'data' field"),
+            (
+                b'{"X":[[1,2],[3]]}',
+                "Shape does not match true shape of 'data' field: input 'X' takes a flat array, and the 2 items of "
+                "this one hold 3 elements",
+            ),
+            (b'{"X":[[1],[]]}', "and the 2 items of this one hold 1 elements"),
             (b'{"X":null}', "JSON non-number as double"),
             (b'{"X":["1"]}', "JSON non-number as double"),
             (b'{"X":1e39}', "out of range"),

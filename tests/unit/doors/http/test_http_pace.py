@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from http_line import Line, LineServer, get, post
 
+from bident.doors.http import exchange as exchange_module
 from bident.doors.http import protocol
+from bident.doors.http import stream as stream_module
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +148,90 @@ def test_reads_of_any_size_give_the_same(size: int) -> None:
     line.send(requests, sizes=size)
     bodies = [answer.body for answer in line.answers()]
     assert bodies == [body for number in range(200) for body in (b"%d" % number * 100, b"[%d]" % number)]
+
+
+class TestWaitingAnswers:
+    """Answers that wait behind another, or for a client that takes nothing, are counted over the whole connection."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(exchange_module, "MOST_AT_ONCE", 10_000)
+        monkeypatch.setattr(exchange_module, "_SMALL", 1000)
+
+    def test_whole_answers_behind_an_open_stream(self, caplog: pytest.LogCaptureFixture) -> None:
+        line = Line()
+        receive(line, get("/later") * 60)
+        line.server.seen[0].begin_stream(200, b"text/event-stream").write(b"one")
+        gone: list[int] = []
+        for number, exchange in enumerate(line.server.seen):
+            exchange.on_abandon = partial(gone.append, number)
+        for number in range(1, 50):
+            line.server.seen[number].on_abandon = None
+            line.server.seen[number].respond(200, (b"x" * 1500,))
+        assert line.transport.aborted
+        assert line.connection.held < 12_000
+        assert sum(exchange.data is not None for exchange in line.server.seen) == 7
+        line.connection.connection_lost(None)
+        assert sorted(gone) == [0, *range(50, 60)]
+        assert line.connection.held == 0
+        assert [record.getMessage()[:55] for record in caplog.records] == [
+            "a client that does not keep up with /later was cut off:"
+        ]
+
+    def test_streams_that_wait_count_together(self) -> None:
+        line = Line()
+        receive(line, get("/later") * 40)
+        line.server.seen[0].begin_stream(200, b"text/event-stream")
+        streams = [exchange.begin_stream(200, b"text/event-stream") for exchange in line.server.seen[1:]]
+        for stream in streams:
+            stream.write(b"x" * 100)
+        assert not line.transport.aborted
+        line.transport.stuck = stream_module.MOST_AT_ONCE - 5000
+        streams[0].write(b"x")
+        assert line.transport.aborted
+
+    def test_whole_answers_that_the_client_does_not_take(self) -> None:
+        line = Line()
+        receive(line, get("/later") * 60)
+        line.connection.pause_writing()
+        for exchange in line.server.seen:
+            exchange.respond(200, (b"x" * 1500,))
+            line.transport.stuck = len(line.transport.written)
+        assert line.transport.aborted
+        assert len(line.transport.written) < 13_000
+
+    def test_one_answer_may_be_larger(self) -> None:
+        line = Line()
+        receive(line, get("/later") * 3)
+        line.server.seen[1].respond(200, (b"y" * 50_000,))
+        assert line.connection.held > 50_000
+        line.server.seen[0].respond(200, (b"x" * 50_000,))
+        assert not line.transport.aborted
+        assert line.connection.held == 0
+        line.server.seen[2].respond(200, (b"z" * 50_000,))
+        assert [answer.body[:1] for answer in line.answers()] == [b"x", b"y", b"z"]
+
+    def test_small_ones_and_the_end_of_a_stream_may_follow_it(self) -> None:
+        line = Line()
+        receive(line, get("/later") * 3)
+        line.connection.pause_writing()
+        line.transport.stuck = 50_000
+        stream = line.server.seen[0].begin_stream(200, b"text/event-stream")
+        stream.write(b"x" * 50_000)
+        line.server.seen[1].respond(200, (b"y" * 100,))
+        stream.end()
+        line.server.seen[2].respond(200, (b"z" * 100,))
+        assert not line.transport.aborted
+        assert line.transport.written.endswith(b"z" * 100)
+
+    def test_a_client_that_reads_gets_any_amount(self) -> None:
+        line = Line()
+        for _ in range(20):
+            receive(line, get("/later") * 2)
+            first, second = line.server.seen[-2:]
+            second.begin_stream(200, b"text/event-stream").write(b"x" * 5000)
+            first.respond(200, (b"x" * 5000,))
+            assert second.stream is not None
+            second.stream.end()
+        assert not line.transport.aborted
+        assert line.connection.held == 0

@@ -286,8 +286,8 @@ class TestPace:
         assert line.transport.aborted
         assert gone == [True]
         assert [record.getMessage() for record in caplog.records] == [
-            f"a client that does not keep up with /later was cut off: {stream_module._MOST_UNSENT + 1} bytes of the "
-            "stream waited for it"
+            f"a client that does not keep up with /later was cut off: {stream_module._MOST_UNSENT + 1} bytes of "
+            "answers waited for it"
         ]
         line.connection.connection_lost(None)
         assert gone == [True]
@@ -303,13 +303,13 @@ class TestPace:
 
     def test_far_too_much_is_cut_at_once(self) -> None:
         line = Line()
-        stream = self.fallen_behind(line, stream_module._MOST_AT_ONCE + 1)
+        stream = self.fallen_behind(line, stream_module.MOST_AT_ONCE + 1)
         stream.write(b"x")
         assert line.transport.aborted
 
     def test_what_waits_for_its_turn_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stream_module, "_MOST_UNSENT", 1000)
-        monkeypatch.setattr(stream_module, "_MOST_AT_ONCE", 4000)
+        monkeypatch.setattr(stream_module, "MOST_AT_ONCE", 4000)
         line = Line()
         line.send(get("/later"))
         stream = begun(line)

@@ -160,7 +160,7 @@ def test_a_client_that_reads_nothing_costs_bounded_memory(
     monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(stream_module, "_MOMENT_SECONDS", 0.05)
     monkeypatch.setattr(stream_module, "_MOST_UNSENT", 1 << 20)
-    monkeypatch.setattr(stream_module, "_MOST_AT_ONCE", 1 << 30)
+    monkeypatch.setattr(stream_module, "MOST_AT_ONCE", 1 << 30)
     numbers = [1.0] * 10_000
 
     @on_loop

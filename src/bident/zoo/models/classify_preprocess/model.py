@@ -2,7 +2,7 @@
 
 Runs on Triton and Bident; needs numpy and Pillow. Parameters in config.pbtxt: INPUT_SIZE (side of the
 square in pixels), MEAN and STD (of values from 0 to 255; one number, or one for each of R, G and B with
-commas between them) and MAX_PIXELS (larger pictures are refused).
+commas between them) and MAX_PIXELS (of all pictures of a request together; more are refused).
 """
 
 from __future__ import annotations
@@ -33,12 +33,25 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         rows = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().reshape(-1)
-        pixels = np.empty((len(rows), 3, self._size, self._size), np.float32)
-        for row, data in enumerate(rows):
-            try:
-                pixels[row] = crop(Picture(data, self._max_pixels), self._size, self._mean, self._std)
-            except PictureError as error:
-                message = f"the picture in 'IMAGE', row {row}, cannot be used: {error}"
-                refusal = pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
-                return pb_utils.InferenceResponse(error=refusal)
+        row = 0
+        try:
+            pictures = []
+            for row, data in enumerate(rows):  # noqa: B007 - the error below names it
+                pictures.append(Picture(data, self._max_pixels))
+            # Before anything is decoded: every other request waits as long as this one takes.
+            total = sum(picture.width * picture.height for picture in pictures)
+            if total > self._max_pixels:
+                return _refusal(
+                    f"the {len(rows)} pictures in 'IMAGE' have {total} pixels together, and at most {self._max_pixels} "
+                    "are taken in one request (parameter MAX_PIXELS): send fewer at a time, or scale them down"
+                )
+            pixels = np.empty((len(rows), 3, self._size, self._size), np.float32)
+            for row, picture in enumerate(pictures):
+                pixels[row] = crop(picture, self._size, self._mean, self._std)
+        except PictureError as error:
+            return _refusal(f"the picture in 'IMAGE', row {row}, cannot be used: {error}")
         return pb_utils.InferenceResponse([pb_utils.Tensor("PIXELS", pixels)])
+
+
+def _refusal(message: str) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))

@@ -1,7 +1,7 @@
 """Pictures in, what a YOLO network takes out: the whole picture in a grey square, RGB from 0 to 1.
 
 Runs on Triton and Bident; needs numpy and Pillow. Parameters in config.pbtxt: INPUT_SIZE (side of the
-square in pixels) and MAX_PIXELS (larger pictures are refused).
+square in pixels) and MAX_PIXELS (of the picture; more are refused).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Reader:
         """Receive once. Returns the messages that are now complete, None at the channel's end.
 
         Raises BlockingIOError when there is nothing and the socket or ``flags`` do not let it wait,
-        BrokenChannelError when the bytes are no message.
+        BrokenChannelError when the bytes are no message, or descriptors came that none announces.
         """
         self._make_room()
         place = memoryview(self._buffer)[self._end :]
@@ -121,23 +121,38 @@ class Reader:
             return None
         self._end += count
         frames: list[Frame] = []
-        while True:
-            frame = self._next()
-            if frame is None:
-                return frames
-            frames.append(frame)
+        try:
+            while (frame := self._next()) is not None:
+                frames.append(frame)
+            if self._descriptors and len(self._descriptors) > self._descriptors_to_come():
+                raise BrokenChannelError("descriptors came that no message announces")
+        except BrokenChannelError:
+            for frame in frames:  # nobody gets them now
+                self._descriptors += frame.descriptors
+            raise
+        return frames
 
     def take_descriptors(self) -> list[int]:
         """Descriptors that belong to no message yet, for closing."""
         taken, self._descriptors = self._descriptors, []
         return taken
 
+    def _descriptors_to_come(self) -> int:
+        """How many descriptors the message under way may have brought already."""
+        if self._end == self._begin:
+            return 0
+        if self._end - self._begin < PREFIX.size:
+            return DESCRIPTOR_LIMIT
+        announced: int = PREFIX.unpack_from(self._buffer, self._begin)[2]
+        return announced
+
     def _next(self) -> Frame | None:
         begin = self._begin
         if self._end - begin < PREFIX.size:
             return None
         magic, kind, descriptors, header_size, payload_size = PREFIX.unpack_from(self._buffer, begin)
-        if magic != MAGIC or header_size > HEADER_LIMIT or payload_size > PAYLOAD_LIMIT:
+        sizes_fit = header_size <= HEADER_LIMIT and payload_size <= PAYLOAD_LIMIT
+        if magic != MAGIC or not sizes_fit or descriptors > DESCRIPTOR_LIMIT:
             raise BrokenChannelError("a message begins with nonsense")
         start = begin + PREFIX.size
         stop = start + header_size + payload_size

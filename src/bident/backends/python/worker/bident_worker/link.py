@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from . import forms
 from .arrays import Parcel, unpack
@@ -151,6 +152,8 @@ class Link:
     def _send_all(self, message: bytes) -> None:
         try:
             self._channel.sendall(message)
+        except (BrokenPipeError, ConnectionResetError):
+            self._end_with_server()
         except OSError:
             os._exit(EXIT_CHANNEL)
 
@@ -209,9 +212,9 @@ class Link:
                 raise
             return []
         except (OSError, BrokenChannelError):
-            frames = None
-        if frames is None:
             os._exit(0 if self.closing else EXIT_CHANNEL)
+        if frames is None:
+            self._end_with_server()
         return frames
 
     def _dispatch(self, frame: Frame) -> None:
@@ -348,4 +351,10 @@ class Link:
         while True:
             for _, events in poll.poll():
                 if events & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
-                    os._exit(0 if self.closing else EXIT_CHANNEL)
+                    self._end_with_server()
+
+    def _end_with_server(self) -> NoReturn:
+        """The server is gone: end the process, and what the model has started in its process group."""
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(0 if self.closing else EXIT_CHANNEL)

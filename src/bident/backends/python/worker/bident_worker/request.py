@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,27 @@ RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 TRITONSERVER_MEMORY_CPU = 0
 TRITONSERVER_MEMORY_GPU = 1
+
+
+def _integer(name: str, value: Any, bits: int, *, signed: bool = False) -> int:
+    """``value`` as an integer of ``bits`` bits. Raises TypeError when it is none, as Triton's binding does."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, found {value!r}") from None
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    if not low <= number < high:
+        kind = "a signed" if signed else "an unsigned"
+        raise TypeError(f"{name} must be {kind} {bits}-bit integer, found {number}")
+    return number
+
+
+def _check_names(names: Sequence[Any], where: str) -> None:
+    for name in names:
+        if not name:
+            raise TritonModelException(f"Requested output name {where}")
+        if not isinstance(name, str):
+            raise TypeError(f"requested_output_names must be a sequence of str, found {name!r} in it")
 
 
 class PreferredMemory:
@@ -32,6 +54,8 @@ class InferenceTrace:
     __slots__ = ("_context",)
 
     def __init__(self, context: str | None = None) -> None:
+        if not isinstance(context, (str, type(None))):
+            raise TypeError(f"InferenceTrace takes the trace context as str, found {context!r}")
         self._context = context
 
     def get_context(self) -> str | None:
@@ -80,6 +104,8 @@ class InferenceRequest:
             raise TritonModelException("Correlation ID must be integer or string")
         if isinstance(correlation_id, int) and not 0 <= correlation_id < 1 << 64:
             raise TritonModelException(f"Correlation ID must be an unsigned 64-bit integer, found {correlation_id}")
+        if not isinstance(request_id, str):
+            raise TypeError(f"request_id must be str, found {request_id!r}")
         inputs = listed("inputs", inputs)
         where = f"for request with id '{request_id}' and model name '{model_name}' should not be empty."
         for tensor in inputs:
@@ -87,17 +113,15 @@ class InferenceRequest:
                 raise TritonModelException(f"Input tensor {where}")
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"InferenceRequest takes a list of pb_utils.Tensor, found {type(tensor)} in it")
-        for name in requested_output_names:
-            if not name:
-                raise TritonModelException(f"Requested output name {where}")
+        _check_names(requested_output_names, where)
         self._request_id = request_id
         self._correlation_id = correlation_id
         self._inputs = inputs
         self._outputs = sorted(set(requested_output_names))
         self._model_name = model_name
-        self._model_version = model_version
-        self._flags = flags
-        self._timeout = timeout
+        self._model_version = _integer("model_version", model_version, 64, signed=True)
+        self._flags = _integer("flags", flags, 32)
+        self._timeout = _integer("timeout", timeout, 64)
         self._trace = trace
         self._parameters = checked_parameters(parameters)
         # Known here: it may be asked from a thread that does not tell whose it is.
@@ -121,7 +145,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int) -> None:
         """Set the flags."""
-        self._flags = flags
+        self._flags = _integer("flags", flags, 32)
 
     def timeout(self) -> int:
         """How long the client wants to wait, in microseconds; 0 is for ever."""
