@@ -33,6 +33,9 @@ logger = logging.getLogger("bident.load")
 
 _T = TypeVar("_T")
 
+_AS_WANTED = (State.READY, State.UNLOADING)
+"""States in which nothing is amiss: an unload that waits for its last answers was asked for."""
+
 
 _LONGEST_VERSION = 20
 
@@ -135,13 +138,13 @@ class Lifecycle:
         return sorted(self._entries)
 
     def all_ready(self) -> bool:
-        """Triton's strict readiness: every known version is ready, or was unloaded on purpose.
+        """Triton's strict readiness: every known version is ready, or was unloaded on purpose, or is about to be.
 
         An ensemble is no less ready than its members, which are asked for themselves.
         """
         return all(
             entry.states
-            and all(s.state is State.READY or s.reason == UNLOADED for s in entry.states.values())
+            and all(s.state in _AS_WANTED or s.reason == UNLOADED for s in entry.states.values())
             and all(servable.config.steps or servable.is_available for servable in entry.serving.values())
             for entry in self._entries.values()
         )

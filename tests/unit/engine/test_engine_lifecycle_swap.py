@@ -156,6 +156,7 @@ async def test_unloading_drains_and_then_closes(tmp_path: Path) -> None:
     await house.lifecycle.unload("m")
 
     assert (house.states(), house.lifecycle.in_flight()) == ({1: "UNLOADING"}, {"m": 1})
+    assert house.lifecycle.all_ready()
     assert house.lifecycle.servables() == []
     assert house.absent(version="1").code is Code.UNAVAILABLE
     assert "not at ready state" in house.absent(version="1").message
