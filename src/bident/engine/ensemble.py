@@ -17,7 +17,7 @@ from bident.engine.ensemble_members import Members
 from bident.engine.ensemble_plan import Planner, fitted
 from bident.engine.ensemble_run import SEQUENCE, Flowing, Run, Wave
 from bident.engine.merge import Merge
-from bident.engine.servable import LoadedModel, Servable
+from bident.engine.servable import Servable
 from bident.engine.settle import Settler
 from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import Code, ServeError
@@ -199,20 +199,8 @@ class EnsembleScheduler:
 class EnsembleServable(Servable):
     """A version of an ensemble in service. It has no instances; its members have."""
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        version: int,
-        stats: ModelStats,
-        loop: asyncio.AbstractEventLoop,
-        clients: Clients,
-        models: Models,
-    ) -> None:
-        """``models``: where the members are found."""
-        self._members = Members(loaded.config, models)
-        super().__init__(loaded, version, stats, loop, clients, models)
-
     def _make_scheduler(self, stats: ModelStats, clients: Clients, models: Models) -> EnsembleScheduler:
+        self._members = Members(self.config, models)
         return EnsembleScheduler(self.config, str(self.version), stats, self._members, models)
 
     @property

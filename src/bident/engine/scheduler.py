@@ -216,7 +216,7 @@ class Scheduler:
             first = in_order.popleft()
             self._settler.settle(first)
             for request, answer, parameters in first.replies:
-                self._answer(first, request, answer, parameters, final=True)
+                self._settler.answer(first, request, answer, parameters, final=True)
 
     # What lanes of RequestInstances tell (request_lane.Owner)
 
@@ -259,24 +259,10 @@ class Scheduler:
                 batch.requests = []
                 self._settle(batch)
         else:
-            self._answer(batch, request, answer, parameters, final=final)
+            self._settler.answer(batch, request, answer, parameters, final=final)
         if final:
             self._running -= 1
             self._notice_idle()
-
-    def _answer(
-        self,
-        batch: Batch,
-        request: InferRequest,
-        answer: Sequence[Column] | ServeError,
-        parameters: dict[str, Any] | None,
-        *,
-        final: bool,
-    ) -> None:
-        if isinstance(answer, ServeError):
-            self._settler.refuse(request, answer, final=final)
-        else:
-            self._settler.answer(batch, request, answer, parameters, final=final)
 
     def _reject_expired(self) -> None:
         for request in self._queue.expire(monotonic_ns()):

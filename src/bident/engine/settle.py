@@ -83,19 +83,23 @@ class Settler:
         self,
         batch: Batch,
         request: InferRequest,
-        columns: Sequence[Column],
+        answer: Sequence[Column] | ServeError,
         parameters: dict[str, Any] | None,
         *,
         final: bool,
     ) -> None:
-        """Give ``request`` of ``batch`` one answer of its own; a stream may end with one without ``columns``."""
+        """Give ``request`` of ``batch`` one answer of its own: columns, none at the end of a stream, or an error."""
+        if isinstance(answer, ServeError):
+            self._refuse(request, answer, final=final)
+            return
+        columns = answer
         if batch.undeclared or (len(columns) != self._declared and not self._decoupled):
             self._strays.look(columns, batch.undeclared, (request,))
         if request.outputs is not None and (columns or not self._decoupled):
             try:
                 columns = wanted_columns(request, columns, batch.undeclared)
             except ServeError as error:
-                self.refuse(request, error, final=final)
+                self._refuse(request, error, final=final)
                 return
         response = InferResponse(self._name, self._version, request.id, columns, 0, -1)
         response.parameters = parameters
@@ -112,7 +116,7 @@ class Settler:
         else:
             self._count(batch, 1, request.batch_size, request.queued_ns, request.received_ns)
 
-    def refuse(self, request: InferRequest, error: ServeError, *, final: bool) -> None:
+    def _refuse(self, request: InferRequest, error: ServeError, *, final: bool) -> None:
         """Give ``request`` an error that the model made; a stream may go on after it."""
         if final:
             self.fail(request, error, FailureReason.BACKEND)

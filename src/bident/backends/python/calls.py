@@ -12,14 +12,21 @@ from time import monotonic_ns
 from typing import Any, Protocol
 
 from bident.backends.base import Arrays, Server
-from bident.backends.python.messages import Died, Event, InferCall, InferDropped, ModelCall
+from bident.backends.python.messages import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    Died,
+    Event,
+    InferCall,
+    InferDropped,
+    ModelCall,
+)
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import from_numpy
 from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome
 
 logger = logging.getLogger("bident.python")
 
-_SEQUENCE_START, _SEQUENCE_END = 1, 2
 _COMPLAINTS = 100
 """As many failures of an instance's calls are logged; a message may hold a number that is new each time."""
 
@@ -203,6 +210,6 @@ def _request(call: InferCall, version: str) -> InferRequest:
     request.timeout_us = asked.timeout_us
     request.priority = asked.priority
     request.sequence_id = asked.correlation_id
-    request.sequence_start = bool(asked.flags & _SEQUENCE_START)
-    request.sequence_end = bool(asked.flags & _SEQUENCE_END)
+    request.sequence_start = bool(asked.flags & SEQUENCE_START)
+    request.sequence_end = bool(asked.flags & SEQUENCE_END)
     return request

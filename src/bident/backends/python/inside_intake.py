@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from bident.backends.base import Arrays
+from bident.backends.python.messages import SEQUENCE_END, SEQUENCE_START
 from bident.backends.python.tensors import worded
 from bident.backends.python.worker.bident_worker.intake import sliced
 from bident.backends.python.worker.bident_worker.request import DecoupledRequest, InferenceRequest
 from bident.backends.python.worker.bident_worker.sender import Batch
 from bident.wire.infer import InferRequest
-
-_SEQUENCE_START, _SEQUENCE_END = 1, 2
 
 
 class Job:
@@ -82,6 +81,6 @@ def _tell(request: InferenceRequest, told: InferRequest) -> None:
     request._priority = told.priority
     request._correlation_id = told.sequence_id
     if told.sequence_start:
-        request._flags |= _SEQUENCE_START
+        request._flags |= SEQUENCE_START
     if told.sequence_end:
-        request._flags |= _SEQUENCE_END
+        request._flags |= SEQUENCE_END

@@ -10,15 +10,13 @@ from typing import Protocol
 from bident.backends.base import Answers, Arrays, RequestInstance, Server
 from bident.backends.python import messages
 from bident.backends.python.calls import ModelCalls, ModelHost
-from bident.backends.python.messages import BatchDone, Died, Event, Reply
+from bident.backends.python.messages import SEQUENCE_END, SEQUENCE_START, BatchDone, Died, Event, Reply
 from bident.backends.python.metrics import CustomMetrics
 from bident.backends.python.spec import WorkerSpec
 from bident.backends.python.supervisor import Patience, State, Supervisor
 from bident.errors import Code, ServeError
 from bident.observe.clock import utc
 from bident.wire.infer import InferRequest
-
-_SEQUENCE_START, _SEQUENCE_END = 1, 2
 
 
 class _Sent:
@@ -231,9 +229,9 @@ def _told(request: InferRequest, inputs: Arrays | None = None) -> messages.Reque
     """What the worker is told of a request; its inputs too, where they are not told for the whole batch."""
     flags = 0
     if request.sequence_start:
-        flags |= _SEQUENCE_START
+        flags |= SEQUENCE_START
     if request.sequence_end:
-        flags |= _SEQUENCE_END
+        flags |= SEQUENCE_END
     return messages.Request(
         request.id,
         inputs,

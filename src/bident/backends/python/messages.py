@@ -12,6 +12,9 @@ from bident.errors import ServeError
 
 Arrays = dict[str, NDArray[Any]]
 
+SEQUENCE_START, SEQUENCE_END = 1, 2
+"""What ``Request.flags`` may say: the first and the last request of a sequence (Triton's numbers)."""
+
 
 @dataclass(slots=True)
 class Request:
