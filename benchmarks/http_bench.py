@@ -34,7 +34,7 @@ def run(plan: Plan) -> list[Row]:
     with (
         Bident(repository, plan.log("iris_bident")) as ours,
         BareLoop(model, plan.log("iris_bare")) as bare,
-        RealTriton(_triton_repository(plan, model), plan.log("iris_triton")) as triton,
+        RealTriton(triton_repository(plan, model, "iris_triton"), plan.log("iris_triton")) as triton,
     ):
         for server in (ours, bare, triton):
             _check_answer(server)
@@ -80,8 +80,9 @@ def _p50(loads: list[wrk.Load]) -> list[float]:
     return [load.p50_us for load in loads]
 
 
-def _triton_repository(plan: Plan, model: Path) -> Path:
-    repository = plan.workspace / "iris_triton_repository"
+def triton_repository(plan: Plan, model: Path, name: str) -> Path:
+    """A repository called ``name`` in which a Python model of the real Triton runs the ONNX file ``model``."""
+    repository = plan.workspace / f"{name}_repository"
     shutil.copytree(TRITON_REPOSITORY, repository)
     shutil.copy2(model, repository / "iris_sklearn" / "1" / "model.onnx")
     return repository

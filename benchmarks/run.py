@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import report, wrk
+from benchmarks import h2load, report, wrk
 from benchmarks.peers import triton
 from benchmarks.plan import Plan
 from benchmarks.servers import bident_command
@@ -26,6 +26,8 @@ from benchmarks.table import Row, rich_table
 
 NAMES = (
     "http",
+    "grpc",
+    "grpc_stream",
     "resnet",
     "json_decode",
     "fil",
@@ -43,7 +45,8 @@ WIDTH_OF_A_FILE = 160
 """Columns of the table where there is no terminal to ask."""
 
 NEEDS_WRK = {"http", "memory", "scale", "python"}
-NEEDS_TRITON = {"http", "python", "python_large"}
+NEEDS_H2LOAD = {"grpc"}
+NEEDS_TRITON = {"http", "grpc", "grpc_stream", "python", "python_large"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +76,8 @@ def missing(names: Sequence[str]) -> list[str]:
         absent.append(f"no {bident_command()}: install Bident into this environment (make up)")
     if chosen & NEEDS_WRK and not wrk.installed():
         absent.append(str(wrk.WrkMissingError()))
+    if chosen & NEEDS_H2LOAD and not h2load.installed():
+        absent.append(str(h2load.H2loadMissingError()))
     if chosen & NEEDS_TRITON and not triton.installed():
         absent.append(str(triton.TritonMissingError()))
     return absent

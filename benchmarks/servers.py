@@ -148,7 +148,8 @@ class Bident(Server):
         self, repository: Path, log: Path, *arguments: str, subcommand: Sequence[str] = ("serve", "tensor")
     ) -> None:
         port = free_port()
-        ports = [f"--http-port={port}", f"--grpc-port={free_port()}", f"--metrics-port={free_port()}"]
+        self.grpc_port = free_port()
+        ports = [f"--http-port={port}", f"--grpc-port={self.grpc_port}", f"--metrics-port={free_port()}"]
         command = [bident_command(), *subcommand, f"--model-repository={repository}", *ports, *arguments]
         super().__init__(command, port, log)
 
@@ -159,4 +160,13 @@ class BareLoop(Server):
     def __init__(self, model: Path, log: Path) -> None:
         port = free_port()
         command = [sys.executable, "-m", "benchmarks.peers.bare_loop", model, str(port)]
+        super().__init__(command, port, log, ready_path=None)
+
+
+class BareGrpc(Server):
+    """The bare tick-batching loop over gRPC on one iris ONNX file."""
+
+    def __init__(self, model: Path, log: Path) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "benchmarks.peers.bare_grpc", model, str(port)]
         super().__init__(command, port, log, ready_path=None)

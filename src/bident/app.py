@@ -10,27 +10,31 @@ import math
 import os
 import signal
 import socket
+import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bident import __version__
 from bident.backends.discovery import Backends
-from bident.doors.http.server import HttpServer, Limits
-from bident.doors.http.v2 import V2
 from bident.doors.metrics import MetricsPage
+from bident.doors.opening import Opening, Server, wanted
+from bident.doors.safeguards import RENEWAL_SECONDS, Safeguards
+from bident.engine.cache import ResponseCache
 from bident.engine.clients import Clients
 from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
+from bident.engine.rate import RateLimiter
+from bident.engine.shared_memory import SharedMemory
 from bident.errors import ServeError, SettingsError
 from bident.model import near_miss
 from bident.model.repository import Repository
 from bident.model.scratch import ScratchRoot
 from bident.observe import log
 from bident.settings import TensorSettings
-from bident.sockets import Listening, bind_all
+from bident.settings.cache import cache_bytes
+from bident.sockets import bind_all
 
 logger = logging.getLogger("bident.server")
 
@@ -39,6 +43,8 @@ _GC_THRESHOLD = 10_000
 
 _CLOSE_SECONDS = 1.0
 """Closing the models may take this long even where ``exit_timeout_secs`` is shorter."""
+
+_WORKER_COMMAND = (sys.executable, "-m", "bident.worker")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -50,35 +56,46 @@ def run_tensor(settings: TensorSettings) -> int:
     ``exit_timeout_secs``.
     """
     try:
-        log.configure(
-            verbose=settings.log_verbose,
-            info=settings.log_info,
-            warning=settings.log_warning,
-            error=settings.log_error,
-            style=settings.log_format,
-            path=settings.log_file,
-        )
+        configure_log(settings)
         for notice in settings.notices:
             logger.warning(notice)
         _check_repositories(settings)
-        sockets = bind_all(_wanted_doors(settings))
+        safeguards = Safeguards(settings)
+        if settings.workers > 1:
+            from bident.workers.supervisor import run_workers
+
+            return run_workers(settings, wanted(settings), _WORKER_COMMAND)
+        sockets = bind_all(wanted(settings))
         overlays = ScratchRoot.make()
     except (OSError, ServeError) as error:
         logger.error("%s", error)
         return 1
-    server = TensorServer(settings, sockets, overlays.path)
+    server = TensorServer(settings, sockets, overlays.path, safeguards)
     try:
-        code = _run(server.run())
+        code = run(server.run())
     except SystemExit:  # a second signal
         code = 1
     finally:
         overlays.remove()
     if server.has_abandoned_work:
-        _leave(code)
+        leave(code)
     return code
 
 
-def _leave(code: int) -> NoReturn:
+def configure_log(settings: TensorSettings, process: str = "") -> None:
+    """Log as ``settings`` say; ``process`` stands where the process id would. Raises OSError."""
+    log.configure(
+        verbose=settings.log_verbose,
+        info=settings.log_info,
+        warning=settings.log_warning,
+        error=settings.log_error,
+        style=settings.log_format,
+        path=settings.log_file,
+        process=process,
+    )
+
+
+def leave(code: int) -> NoReturn:
     """End the process although threads are still inside a model's native code.
 
     The interpreter would wait for them, and its exit handlers would tear down the libraries they are in.
@@ -96,7 +113,7 @@ def _check_repositories(settings: TensorSettings) -> None:
             raise SettingsError(f"--model-repository={path}: {mistaken}")
 
 
-def _run(main: Coroutine[Any, Any, int]) -> int:
+def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine on the fastest loop this platform has."""
     try:
         import uvloop
@@ -111,26 +128,21 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         loop.close()
 
 
-def _wanted_doors(settings: TensorSettings) -> list[Listening]:
-    doors = []
-    if settings.allow_http:
-        doors.append(Listening("HTTPService", settings.http_address, settings.http_port, settings.reuse_http_port))
-    if settings.allow_metrics:
-        address = settings.metrics_address or settings.http_address
-        doors.append(Listening("Metrics Service", address, settings.metrics_port, settings.reuse_http_port))
-    return doors
-
-
 class TensorServer:
     """One engine and its doors."""
 
-    def __init__(self, settings: TensorSettings, sockets: dict[str, socket.socket], overlays: Path) -> None:
+    engine_class: type[Engine] = Engine
+
+    def __init__(
+        self, settings: TensorSettings, sockets: dict[str, socket.socket], overlays: Path, safeguards: Safeguards
+    ) -> None:
         """``sockets``: bound sockets by service name; ``overlays``: a folder for models that clients send."""
         self._settings = settings
+        self._safeguards = safeguards
         self._sockets = sockets
         self._overlays = overlays
         self._signalled = asyncio.Event()
-        self._servers: list[HttpServer] = []
+        self._servers: list[Server] = []
         self._clients = Clients()
         self._backends = Backends(settings.backend_config, settings.model_cache_directory)
         self.has_abandoned_work = False
@@ -143,15 +155,28 @@ class TensorServer:
             with contextlib.suppress(NotImplementedError):  # Windows: the default, KeyboardInterrupt, remains
                 loop.add_signal_handler(number, self._signal, number)
         engine = self._build(loop)
-        await self._open_doors(engine)
-        poller = asyncio.ensure_future(self._poll(engine)) if self._settings.model_control_mode == "poll" else None
+        if self._sockets:
+            await self._open_doors(engine)
+        chores = [asyncio.ensure_future(chore) for chore in self._chores(engine)]
         try:
             served = await self._serve(engine)
         finally:
-            if poller is not None:
-                poller.cancel()
+            for chore in chores:
+                chore.cancel()
         code = await self._stop(engine)
         return code if served else 1
+
+    def _chores(self, engine: Engine) -> Iterator[Coroutine[Any, Any, None]]:
+        """What is done again and again beside serving."""
+        if self._settings.model_control_mode == "poll":
+            yield self._poll(engine)
+        if self._safeguards.has_certificates:
+            yield self._renew_certificates()
+
+    async def _renew_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_SECONDS)
+            self._safeguards.renew()
 
     async def _serve(self, engine: Engine) -> bool:
         """Load, and wait to be told to stop. Returns whether it came to that: not where a model is broken."""
@@ -183,41 +208,41 @@ class TensorServer:
             auto_complete=not settings.disable_auto_complete_config,
             retries=settings.model_load_retry_count,
             at_once=settings.model_load_thread_count,
+            servers=settings.workers,
         )
-        lifecycle = Lifecycle(loader, loop, self._clients)
+        size = cache_bytes(settings.cache_config)
+        lifecycle = Lifecycle(
+            loader,
+            loop,
+            self._clients,
+            cache=ResponseCache(size) if size else None,
+            limiter=RateLimiter(settings.rate_limit_resource) if settings.rate_limit != "off" else None,
+        )
         control = ControlMode(settings.model_control_mode)
-        return Engine(repository, lifecycle, control, self._overlays, strict=settings.strict_readiness)
+        return self.engine_class(
+            repository,
+            lifecycle,
+            control,
+            self._overlays,
+            strict=settings.strict_readiness,
+            shared_memory=SharedMemory(settings.allow_client_shm),
+        )
+
+    def _metrics_page(self, engine: Engine) -> MetricsPage:
+        return MetricsPage(engine, self._backends.metrics, host=self._settings.allow_cpu_metrics)
 
     async def _open_doors(self, engine: Engine) -> None:
-        settings = self._settings
-        limits = Limits(
-            head_bytes=settings.http_max_header_size,
-            json_bytes=settings.http_max_input_size,
-            connections=settings.http_max_connections,
-            read_seconds=settings.http_header_timeout_secs,
-            idle_seconds=settings.http_idle_timeout_secs,
-        )
-        v2 = V2(engine, name=settings.server_id, version=__version__, max_input_bytes=settings.http_max_input_size)
-        page = MetricsPage(engine, self._backends.metrics, host=settings.allow_cpu_metrics)
-        routes = {"HTTPService": v2.routes(), "Metrics Service": page.routes()}
+        opening = Opening(self._settings, engine, self._metrics_page(engine), self._safeguards, self._clients)
         for service, bound in self._sockets.items():
-            # Who looks at the metrics sends no request that another could wait for.
-            clients = self._clients if service == "HTTPService" else Clients()
-            server = HttpServer(routes[service], limits, service, clients)
-            await server.start(bound)
+            server, context = opening.door(service)
+            await server.start(bound, context)
             self._servers.append(server)
             address, port = bound.getsockname()[:2]
             logger.info("Started %s at %s:%d", service, address, port)
-        if settings.allow_grpc:
-            logger.info("gRPC is not served yet: nothing listens on port %d", settings.grpc_port)
 
     async def _load(self, engine: Engine) -> dict[str, ServeError]:
-        settings = self._settings
-        names: list[str] | None = None
-        if settings.model_control_mode == "explicit" and settings.load_model != ("*",):
-            names = list(settings.load_model)
         started = time.monotonic()
-        loading = asyncio.ensure_future(engine.start(names))
+        loading = asyncio.ensure_future(engine.start(self._startup_names()))
         signalled = asyncio.ensure_future(self._signalled.wait())
         await asyncio.wait({loading, signalled}, return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
@@ -227,6 +252,13 @@ class TensorServer:
         ready = len(engine.lifecycle.servables())
         logger.info("%d model versions ready after %.2f s", ready, time.monotonic() - started)
         return loading.result()
+
+    def _startup_names(self) -> list[str] | None:
+        """The models to load at the start; None for all there are."""
+        settings = self._settings
+        if settings.model_control_mode == "explicit" and settings.load_model != ("*",):
+            return list(settings.load_model)
+        return None
 
     async def _poll(self, engine: Engine) -> None:
         """Look at the repository again and again, also while models found the last time are still loading."""

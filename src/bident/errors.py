@@ -2,6 +2,7 @@
 
     Exception
     └── ServeError              carries one of Triton's eight codes; a door turns it into a status
+        ├── MalformedError      a body cannot be read as what it should be (always INVALID_ARG)
         ├── ConfigError         a model's declaration or files are wrong (always INVALID_ARG)
         └── SettingsError       a flag, environment variable or bident.toml entry is wrong (always INVALID_ARG)
 
@@ -36,6 +37,13 @@ class ServeError(Exception):
         self.message = message.encode("utf-8", "backslashreplace").decode("utf-8")
         super().__init__(self.message)
         self.code = code
+
+
+class MalformedError(ServeError):
+    """JSON that is broken, or holds something else than belongs there. Triton calls it INTERNAL, its own failure."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
 
 
 class ConfigError(ServeError):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bident.errors import Code, ServeError
 
 _HIGHEST_PORT = 65535
+
+BALANCES = sys.platform == "linux"
+"""Whether the system spreads connections over the processes that listen on one port; elsewhere one gets them all."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +31,22 @@ def bind_all(wanted: list[Listening]) -> dict[str, socket.socket]:
 
     Raises UNAVAILABLE that lists every address that could not be had; nothing stays bound then.
     """
+    return _all(wanted, _listen)
+
+
+def reserve_all(wanted: list[Listening]) -> dict[str, socket.socket]:
+    """As :func:`bind_all`, for processes that share the ports. Where the system balances them it does not listen:
+    each process binds a socket of its own, ``shared``, and the port is this one's as long as the socket is open.
+    """
+    return _all(wanted, _reserve if BALANCES else _listen)
+
+
+def _all(wanted: list[Listening], bind: Callable[[Listening], socket.socket]) -> dict[str, socket.socket]:
     bound: dict[str, socket.socket] = {}
     problems: list[str] = []
     for service in wanted:
         try:
-            bound[service.service] = _bind(service)
+            bound[service.service] = bind(service)
         except OSError as error:
             problems.append(f"{service.service} on {service.address}:{service.port} ({_cause(error)})")
     if problems:
@@ -39,7 +55,7 @@ def bind_all(wanted: list[Listening]) -> dict[str, socket.socket]:
         raise ServeError(
             Code.UNAVAILABLE,
             f"cannot listen: {'; '.join(problems)}. Stop what uses the port, or choose another one "
-            f"(--http-port, --metrics-port; 0 picks a free one)",
+            f"(--http-port, --grpc-port, --metrics-port; 0 picks a free one)",
         )
     return bound
 
@@ -59,12 +75,28 @@ def _bind(wanted: Listening) -> socket.socket:
         else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        # Listening here already, so that a second server sees the conflict before it loads anything.
-        sock.listen(4096)
         sock.setblocking(False)
     except OSError:
         sock.close()
         raise
+    return sock
+
+
+def _listen(wanted: Listening) -> socket.socket:
+    sock = _bind(wanted)
+    try:
+        # Already here, so that a second server sees the conflict before it loads anything.
+        sock.listen(4096)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _reserve(wanted: Listening) -> socket.socket:
+    # Shared only once it is bound: a port that a stranger shares in the same way would look free otherwise.
+    sock = _bind(wanted)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return sock
 
 

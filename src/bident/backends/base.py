@@ -135,6 +135,9 @@ class Answers(Protocol):
     ) -> None:
         """One answer to the request at ``index``. ``outputs`` is empty if it failed, or if only the end has come."""
 
+    def rescheduled(self, index: int) -> None:
+        """The model wants the request at ``index`` in a later batch once more: for this batch it is answered."""
+
     def executed(self, start_ns: int, end_ns: int) -> None:
         """The model ran from ``start_ns`` to ``end_ns`` (monotonic), and can take the next batch."""
 

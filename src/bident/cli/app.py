@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -29,11 +31,40 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _remember(variable: str) -> Callable[[str], None]:
+    """Keeps an option in ``variable``, where whatever asks a server in this process looks for it."""
+
+    def remember(text: str) -> None:
+        if text:
+            os.environ[variable] = text
+
+    return remember
+
+
 @app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
+    api_key: Annotated[
+        str,
+        typer.Option(
+            help="Shown to the server, where it wants one.",
+            envvar="BIDENT_API_KEY",
+            show_default=False,
+            callback=_remember("BIDENT_API_KEY"),
+        ),
+    ] = "",
+    ca: Annotated[
+        str,
+        typer.Option(
+            help="PEM file of the authority to believe for https; without it, the system's.",
+            metavar="FILE",
+            envvar="BIDENT_CA",
+            show_default=False,
+            callback=_remember("BIDENT_CA"),
+        ),
+    ] = "",
 ) -> None:
     """A local inference platform: models as Triton serves them, without Docker or a GPU."""
 

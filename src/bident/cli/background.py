@@ -26,8 +26,6 @@ _ENDS = "; \n"
 """How Triton ends some messages."""
 _GRACE_SECONDS = 5.0
 """How much longer than it promised a server may take to end."""
-_WAITED_FOR = {row.name: not row.effect for row in TABLE}
-"""Whether a setting does something: a door that is not built takes no port."""
 
 
 def serve_command(flags: Sequence[str]) -> list[str]:
@@ -39,7 +37,7 @@ def check_ports(settings: TensorSettings) -> None:
     """Raise UNAVAILABLE that names every port the server wants and others hold, and the holders."""
     doors = (
         ("HTTP", settings.allow_http, settings.http_address, settings.http_port, settings.reuse_http_port),
-        ("gRPC", _grpc_opens(settings), settings.grpc_address, settings.grpc_port, settings.reuse_grpc_port),
+        ("gRPC", settings.allow_grpc, settings.grpc_address, settings.grpc_port, settings.reuse_grpc_port),
         ("metrics", settings.allow_metrics, settings.metrics_address, settings.metrics_port, False),
     )
     conflicts = []
@@ -50,7 +48,8 @@ def check_ports(settings: TensorSettings) -> None:
     if conflicts:
         raise ServeError(
             Code.UNAVAILABLE,
-            f"{'; '.join(conflicts)}. Stop what holds it, or choose another with --http-port or --metrics-port",
+            f"{'; '.join(conflicts)}. Stop what holds it, or choose another with --http-port, --grpc-port or "
+            f"--metrics-port",
         )
 
 
@@ -83,21 +82,29 @@ def start(
     output = _fresh_log(settings, state_dir)
     started = process.spawn(serve_command([*flags, *added]), output, environment)
     log = Path(settings.log_file) if settings.log_file else output
+    scheme = "https" if settings.http_use_ssl else "http"
     host, metrics_host = ports.local(settings.http_address), ports.local(settings.metrics_address)
     record = Record(
         pid=started.pid,
         born=process.born(started.pid),
-        url=f"http://{host}:{settings.http_port}",
-        metrics_url=f"http://{metrics_host}:{settings.metrics_port}" if settings.allow_metrics else "",
+        url=f"{scheme}://{host}:{settings.http_port}",
+        metrics_url=f"{scheme}://{metrics_host}:{settings.metrics_port}" if settings.allow_metrics else "",
         address=settings.http_address,
         control_mode=settings.model_control_mode,
         exit_timeout_secs=settings.exit_timeout_secs,
         log=str(log.resolve()),
         flags=tuple(flags),
         environment=dict(environment),
+        api_key_file=_absolute(settings.api_key_file),
+        certificate=_absolute(settings.http_server_cert),
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None
+
+
+def _absolute(path: str) -> str:
+    """``path`` as it is found from any folder; empty if it is."""
+    return str(Path(path).resolve()) if path else ""
 
 
 def _fresh_log(settings: TensorSettings, state_dir: Path) -> Path:
@@ -121,7 +128,7 @@ def wait_until_ready(
     ``tell`` hears again and again what is still loading. Raises UNAVAILABLE with the errors of its log
     (else its end) when it dies, or when ``seconds`` pass.
     """
-    client = Client(record.url, timeout=5.0)
+    client = record.client(timeout=5.0)
     deadline = time.monotonic() + seconds
     while runs():
         ready, entries = client.ready(), index(client)
@@ -165,7 +172,7 @@ def tail(record: Record, lines: int = _TAIL_LINES) -> str:
 def logged_errors(record: Record, lines: int = _TAIL_LINES) -> list[str]:
     """The first ``lines`` errors that the server logged, without the time and place of each."""
     # The process id tells its lines from those that earlier servers left in a --log-file.
-    error = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) {record.pid} \S+\] (\".*\")$")
+    error = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) {record.pid}(?:\.\d+)? \S+\] (\".*\")$")
     logged = _log_lines(record)
     if any(line.startswith("Traceback ") for line in logged):
         return []  # It died of something else than what it logged: a logged traceback would be indented.
@@ -183,7 +190,9 @@ def _log_lines(record: Record) -> list[str]:
 
 def _waits_for(record: Record) -> str:
     """The models that a stopping server waits for, as the newest line of its log has them; empty where it says none."""
-    waits = re.compile(rf" {record.pid} \S+\] \"?Timeout \d+: Found \d+ model versions that have [^:]*: ([^\"]*)")
+    waits = re.compile(
+        rf" {record.pid}(?:\.\d+)? \S+\] \"?Timeout \d+: Found \d+ model versions that have [^:]*: ([^\"]*)"
+    )
     return next((match[1] for line in reversed(_log_end(record)) if (match := waits.search(line))), "")
 
 
@@ -205,10 +214,6 @@ def _ends_within(record: Record, seconds: float, meanwhile: Callable[[], None] =
         meanwhile()
         time.sleep(_STEP_SECONDS)
     return True
-
-
-def _grpc_opens(settings: TensorSettings) -> bool:
-    return settings.allow_grpc and _WAITED_FOR["grpc_port"]
 
 
 def index(client: Client) -> list[Entry]:

@@ -104,6 +104,11 @@ def _settle(flags: list[str], environment: dict[str, str]) -> TensorSettings:
     settings = parse_tensor_args(flags, environment, config_file(), defaults)
     if not settings.allow_http:
         raise invalid_arg("'bident up' waits on the HTTP door; use 'bident serve' to run with --allow-http=false")
+    if settings.http_use_ssl_mutual:
+        raise invalid_arg(
+            "'bident up' waits on the HTTP door, and has no certificate to show it; use 'bident serve' to run with "
+            "--http-use-ssl-mutual"
+        )
     for folder in settings.model_repository:
         if not folder.is_dir():
             raise invalid_arg(

@@ -143,7 +143,11 @@ def _pending(client: Client) -> dict[tuple[str, str], str]:
     from bident.client import Client
 
     try:
-        page = Client(metrics_url(client), timeout=2.0).exchange("GET", "/metrics").body.decode(errors="replace")
+        page = (
+            Client(metrics_url(client), 2.0, client.credentials)
+            .exchange("GET", "/metrics")
+            .body.decode(errors="replace")
+        )
     except ServeError:
         return {}
     found = {}

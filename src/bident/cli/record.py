@@ -6,8 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bident.cli import process
+
+if TYPE_CHECKING:
+    from bident.client import Client
 
 STATE_DIR = ".bident"
 
@@ -30,6 +34,9 @@ class Record:
     log: str
     flags: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    api_key_file: str = ""
+    certificate: str = ""
+    """That of its HTTP door, where it speaks TLS."""
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
@@ -64,9 +71,26 @@ class Record:
         anew = {name for name, text in environment.items() if self.environment.get(name) != text}
         return [flag for flag in self.flags if _variable(flag) not in anew]
 
+    def client(self, timeout: float = 300.0) -> Client:
+        """A client of this server. It shows the first of the server's own keys unless the environment has one."""
+        from bident.client import Client, Credentials
+
+        given = Credentials.from_environment()
+        key = given.api_key or _first_key(self.api_key_file)
+        return Client(self.url, timeout, Credentials(key, given.ca or self.certificate, pinned=not given.ca))
+
     def running(self) -> bool:
         """Whether that very process still runs."""
         return process.alive(self.pid, self.born)
+
+
+def _first_key(path: str) -> str:
+    """The first key in a file of API keys; empty where it cannot be read, and the server will say what it wants."""
+    try:
+        lines = Path(path).read_text(encoding="ascii").splitlines() if path else []
+    except (OSError, ValueError):
+        return ""
+    return next((word for line in lines if (word := line.strip()) and not word.startswith("#")), "")
 
 
 def forget(state_dir: Path) -> None:

@@ -69,9 +69,7 @@ def show_help() -> None:
         print(f"        {row.help}{_default(row)}")
         if row.replacement:
             print(f"        Deprecated: use {row.replacement}.")
-        if row.refused:
-            print(f"        Refused when set: {row.effect.removeprefix('refused: ')}.")
-        elif row.effect:
+        if row.effect:
             print(f"        No effect{row.effect.removeprefix('none')}.")
 
 

@@ -50,7 +50,7 @@ def connect(url: str | None) -> Client:
         return Client(default)
     if not record.running():
         raise ServeError(Code.UNAVAILABLE, f"{ended_unexpectedly(record)}; start it with 'bident up'")
-    return Client(record.url)
+    return record.client()
 
 
 def default_url() -> tuple[str, str]:

@@ -27,9 +27,8 @@ def status(
         _show_down(record, as_json)
         raise typer.Exit(1)
     from bident.cli.background import index
-    from bident.client import Client
 
-    client = Client(record.url, timeout=5.0)
+    client = record.client(timeout=5.0)
     ready, entries = client.ready(), index(client)
     loading, failed = standing.loading(entries), standing.failed(entries)
     if as_json:

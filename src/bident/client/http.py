@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from bident.client.credentials import Credentials
 from bident.errors import Code, ServeError, invalid_arg
 
 _EVENTS = "text/event-stream"
 _EXAMPLE = "http://127.0.0.1:8000"
+_UNAUTHENTICATED = 401
 _CODES = {
     400: Code.INVALID_ARG,
     404: Code.NOT_FOUND,
@@ -34,8 +36,11 @@ class Reply:
 class Client:
     """One server, over one kept-alive connection. Failures are ServeErrors that say what to do."""
 
-    def __init__(self, url: str, timeout: float = 300.0) -> None:
-        """``url``: ``http(s)://host:port[/prefix]``; a bare ``host:port`` is http. ``timeout`` in seconds."""
+    def __init__(self, url: str, timeout: float = 300.0, credentials: Credentials | None = None) -> None:
+        """``url``: ``http(s)://host:port[/prefix]``; a bare ``host:port`` is http. ``timeout`` in seconds.
+
+        Without ``credentials`` those of the environment are shown.
+        """
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise invalid_arg(f"'{url}' is not a server's address; expected something like {_EXAMPLE}")
@@ -46,17 +51,26 @@ class Client:
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.host = parts.hostname
         self._prefix = parts.path.rstrip("/")
-        connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = connect(parts.hostname, port, timeout=timeout)
+        self.credentials = credentials or Credentials.from_environment()
+        if parts.scheme == "https":
+            context = self.credentials.context()
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, port, timeout=timeout, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout)
 
     def exchange(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
         """One request and its answer, whatever its status. Raises UNAVAILABLE when nobody answers."""
         with self._connected():
-            self._connection.request(method, self._prefix + path, body, headers or {})
+            self._request(method, path, body, headers or {})
             response = self._connection.getresponse()
             return Reply(response.status, response.headers, response.read())
+
+    def _request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> None:
+        self._connection.request(method, self._prefix + path, body, {**self.credentials.headers, **headers})
 
     def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
         """POST ``body`` as JSON and give the JSON of each event of the answer, as it comes.
@@ -66,9 +80,7 @@ class Client:
         """
         try:
             with self._connected():
-                self._connection.request(
-                    "POST", self._prefix + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-                )
+                self._request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
                 response = self._connection.getresponse()
                 if not response.headers.get("Content-Type", "").startswith(_EVENTS):
                     reply = Reply(response.status, response.headers, response.read())
@@ -97,6 +109,8 @@ class Client:
             raise self._broken_off(f"broke the connection off ({str(error) or type(error).__name__})") from None
         except OSError as error:
             self._connection.close()
+            if (reason := _tls_trouble(error)) is not None:
+                raise ServeError(Code.UNAVAILABLE, f"no TLS connection with {self.url}: {reason}") from None
             raise ServeError(
                 Code.UNAVAILABLE,
                 f"no server answers at {self.url} ({error.strerror or error}); "
@@ -131,6 +145,8 @@ class Client:
     def _refusal(status: int, message: str) -> ServeError:
         # Triton's ends and a request's missing id say nothing to a person.
         message = message.removeprefix("[request id: <id_unknown>] ").rstrip("; \n")
+        if status == _UNAUTHENTICATED:
+            message += "; commands take it from --api-key or BIDENT_API_KEY"
         return ServeError(_CODES.get(status, Code.INTERNAL), message)
 
     def _json(self, reply: Reply) -> Any:
@@ -187,6 +203,19 @@ class Client:
     def unload(self, model: str) -> None:
         """Unload a model."""
         self._send("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", {})
+
+
+def _tls_trouble(error: OSError) -> str | None:
+    """Why TLS could not be agreed on, and the cure; None where that was not the matter."""
+    reason = getattr(error, "reason", None)  # an ssl.SSLError has one: to ask for its type would import ssl
+    if not isinstance(reason, str):
+        return None
+    if reason == "CERTIFICATE_VERIFY_FAILED":
+        why = getattr(error, "verify_message", reason)
+        return f"its certificate is not to be believed ({why}); name the authority that signed it with --ca FILE"
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
+        return "it speaks no TLS; use http:// instead of https://"
+    return reason.replace("_", " ").lower()
 
 
 def model_path(model: str, version: str = "") -> str:

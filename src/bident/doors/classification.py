@@ -24,7 +24,8 @@ def classify(output: InferOutput, classes: int, labels: list[str] | None, *, bat
     """
     if output.datatype.name in _UNSUPPORTED:
         raise invalid_arg(
-            f"class result not available for output due to unsupported type: '{output.name}' is {output.datatype.name}"
+            f"class result not available for output due to unsupported type '{output.datatype.name}'; ask for output "
+            f"'{output.name}' without it"
         )
     array = output.array
     if array.size > MAX_ELEMENTS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from bident.doors.http.aside import aside
+from bident.doors.aside import aside
+from bident.doors.cache_figures import FAMILIES as CACHE_FAMILIES
+from bident.doors.cache_figures import cache_figures
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes
 from bident.engine.engine import Engine
@@ -67,6 +69,7 @@ FAMILIES = (
     *(family for family, _ in _COUNTERS),
     _PENDING,
     _LOAD,
+    *CACHE_FAMILIES,
     _PINNED_TOTAL,
     _PINNED_USED,
     _CPU,
@@ -79,12 +82,21 @@ FAMILIES = (
 class MetricsPage:
     """Renders the figures of one engine."""
 
-    def __init__(self, engine: Engine, own: Callable[[], Iterable[str]] = tuple, *, host: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        own: Callable[[], Iterable[str]] = tuple,
+        *,
+        host: bool = True,
+        summed: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:
         """``own``: the lines, newline included, of what models measure themselves; their families are not ``nv_``.
         Any thread may go through them.
 
-        ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``).
+        ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``). ``summed`` makes of this
+        server's page that of all workers, where there are others.
         """
+        self._summed = summed
         self._engine = engine
         self._own = own
         self._host = Host() if host else None
@@ -109,6 +121,7 @@ class MetricsPage:
             parts.append(render(family, ((_labels(s), value(s.stats)) for s in servables)))
         parts.append(render(_PENDING, ((_labels(s), s.scheduler.pending) for s in servables)))
         parts.append(render(_LOAD, ((_labels(s), s.stats.load_seconds) for s in servables)))
+        parts += cache_figures(self._engine.lifecycle.cache, servables, _labels)
         parts += [render(_PINNED_TOTAL, [({}, 0)]), render(_PINNED_USED, [({}, 0)])]
         if self._host is not None:
             parts.append(render(_CPU, [({}, self._host.processor_utilization())]))
@@ -116,7 +129,19 @@ class MetricsPage:
             parts.append(render(_CPU_USED, [({}, self._host.memory_used())]))
         return "".join(parts)
 
+    async def whole(self) -> str:
+        """The page, however long it is."""
+        first = self._of_the_server()
+        return first + await aside(lambda: "".join(self._own()))
+
+    async def _answer_summed(self, exchange: Exchange, summed: Callable[[str], Awaitable[str]]) -> None:
+        page = await summed(await self.whole())
+        exchange.respond(200, (page.encode("utf-8", "replace"),), CONTENT_TYPE)
+
     def _page(self, exchange: Exchange) -> None:
+        if self._summed is not None:
+            exchange.respond_later(self._answer_summed(exchange, self._summed))
+            return
         first = self._of_the_server().encode("utf-8", "replace")
         own = _pieces(self._own())
         begun = [first, *islice(own, _PIECES_AT_ONCE)]

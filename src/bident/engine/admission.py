@@ -97,23 +97,27 @@ class Admission:
         name = self._config.name
         unknown = next((given_name for given_name in given if given_name not in self._names), None)
         if unknown is not None:
-            raise invalid_arg(
+            problem = (
                 f"unexpected inference input {shown(unknown)} for model '{name}'{_hint(unknown, self._names)} "
                 f"(its inputs: {listed(self._names)})"
             )
+            if len(given) > len(self._names):
+                problem = f"expected {self._wanted()} but got {len(given)} inputs for model '{name}': {problem}"
+            raise invalid_arg(problem)
         missing = [needed for needed in self._names if needed in self._required and needed not in given]
         if not missing:
             return
-        wanted = str(len(self._names))
-        if len(self._required) < len(self._names):
-            wanted = f"number of inputs between {len(self._required)} and {len(self._names)}"
-        else:
-            wanted = f"{wanted} inputs"
         raise _core(
             request,
-            f"expected {wanted} but got {len(given)} inputs for model '{name}'. Got input(s) [{listed(given)}], "
+            f"expected {self._wanted()} but got {len(given)} inputs for model '{name}'. Got input(s) [{listed(given)}], "
             f"but missing required input(s) [{listed(missing)}]. Please provide all required input(s).",
         )
+
+    def _wanted(self) -> str:
+        """How many inputs a request may have."""
+        if len(self._required) < len(self._names):
+            return f"number of inputs between {len(self._required)} and {len(self._names)}"
+        return f"{len(self._names)} inputs"
 
     def _wrong_datatype(self, request: InferRequest, tensor: InferInput, spec: TensorSpec) -> ServeError:
         return _core(

@@ -12,16 +12,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bident.engine import index
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.load_order import LoadOrder
 from bident.engine.loader import readable
+from bident.engine.readying import Gate
 from bident.engine.servable import Servable
+from bident.engine.shared_memory import SharedMemory
+from bident.engine.stats import Figures
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import overlay
 from bident.model.folder import ModelFolder, check_name
 from bident.model.repository import Listing, Repository
+from bident.observe.log_settings import LogSettings
+from bident.observe.tracing import Tracing
 from bident.wire.infer import InferRequest
 
 logger = logging.getLogger("bident.engine")
@@ -38,9 +44,26 @@ class Engine:
     """Serves the models of a repository."""
 
     def __init__(
-        self, repository: Repository, lifecycle: Lifecycle, control: ControlMode, overlays: Path, *, strict: bool = True
+        self,
+        repository: Repository,
+        lifecycle: Lifecycle,
+        control: ControlMode,
+        overlays: Path,
+        *,
+        strict: bool = True,
+        shared_memory: SharedMemory | None = None,
+        tracing: Tracing | None = None,
+        log_settings: LogSettings | None = None,
     ) -> None:
-        """``overlays``: a folder for models that a client sent. ``strict``: ready means every model is."""
+        """``overlays``: a folder for models that a client sent. ``strict``: ready means every model is.
+
+        ``shared_memory``: what clients register; without it, they may not. ``tracing``: which requests are traced;
+        without it none until a client says so. ``log_settings``: what clients may change of the log.
+        """
+        self.tracing = tracing or Tracing()
+        self.tracing.is_served = self._is_served
+        self.log_settings = log_settings or LogSettings()
+        self.shared_memory = shared_memory or SharedMemory(allowed=False)
         self.repository = repository
         self.lifecycle = lifecycle
         lifecycle.models = self
@@ -69,8 +92,15 @@ class Engine:
         Raises Triton's error for what is unknown or not ready, and UNAVAILABLE while stopping.
         """
         if self._stopping:
-            raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
+            return self._going_on(name, version)
         return self.lifecycle.routes.get((name, version)) or self.model(name, version)
+
+    def _going_on(self, name: str, version: str) -> Servable:
+        """As ``servable`` while the server stops: only sequences that have begun go on."""
+        servable = self.lifecycle.routes.get((name, version))
+        if servable is None or not servable.scheduler.has_sequences:
+            raise ServeError(Code.UNAVAILABLE, "Server exiting: it answers what it has accepted and takes nothing new")
+        return servable
 
     def find(self, name: str, version: str) -> Servable:
         """Who answers a request that a model makes while it runs, also when the server takes no others any more."""
@@ -106,6 +136,9 @@ class Engine:
         """Raise UNAVAILABLE while the server is on its way out."""
         if self._stopping:
             raise ServeError(Code.UNAVAILABLE, "Server exiting")
+
+    def _is_served(self, name: str) -> bool:
+        return self.is_model_ready(name, "")
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Whether ``name`` (that version of it) answers requests. Raises nothing."""
@@ -149,6 +182,22 @@ class Engine:
             raise invalid_arg(f"requested model version is not available for model '{name}'")
         return chosen
 
+    async def figures(self, name: str, version: str) -> list[Figures]:
+        """What the versions that are asked for have done, as ``stats`` chooses them."""
+        return [Figures(one.name, one.version, one.stats) for one in self.stats(name, version)]
+
+    @property
+    def wanted(self) -> list[str]:
+        """The models that somebody asked for by name, at the start or since."""
+        return sorted(self._wanted)
+
+    async def apply(self, part: str, verb: str, *arguments: Any) -> Any:
+        """Call ``verb`` of ``part`` of this engine (``shared_memory``, ``tracing``, ``log_settings``); what it gives.
+
+        What clients change goes this way, so that it reaches every worker where there are several.
+        """
+        return getattr(getattr(self, part), verb)(*arguments)
+
     # Model control
 
     async def index(self, *, ready: bool) -> list[dict[str, str]]:
@@ -157,20 +206,30 @@ class Engine:
         names = sorted({*listing.names, *self.lifecycle.names()})
         return [row for name in names for row in index.rows(self.lifecycle, name, ready=ready)]
 
-    async def load(self, name: str, config: str | None = None, files: dict[str, bytes] | None = None) -> None:
-        """The load API: from the repository, or with a config and files sent along."""
+    async def load(
+        self,
+        name: str,
+        config: str | None = None,
+        files: dict[str, bytes] | None = None,
+        *,
+        gate: Gate | None = None,
+    ) -> None:
+        """The load API: from the repository, or with a config and files sent along.
+
+        ``gate`` is waited for when the model is loaded and before it serves; what it raises ends the load.
+        """
         self._check_control()
         check_name(name)
         loop = asyncio.get_running_loop()
         if config is None and not files:
-            await self._load_folder(await self._find(name))
+            await self._load_folder(await self._find(name), gate)
             self._replace_overlay(name, None)
             self._wanted.add(name)
             return
         base = await loop.run_in_executor(None, self._base, name)
         folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
         try:
-            await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member))
+            await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member), gate=gate)
         except BaseException:
             await loop.run_in_executor(None, folder.remove)
             raise
@@ -184,13 +243,16 @@ class Engine:
         """
         self._check_control()
         check_name(name)
+        await self._unload(name, dependents=dependents)
+
+    async def _unload(self, name: str, *, dependents: bool) -> None:
         members = self._members(name) if dependents else []
         await self.lifecycle.unload(name)
         self._replace_overlay(name, None)
         self._wanted.discard(name)
         for member in members:
             if member not in self._wanted and not self._is_needed(member):
-                await self.unload(member, dependents=True)
+                await self._unload(member, dependents=True)
 
     def _members(self, name: str) -> list[str]:
         """The models that ``name``, in service, is made of."""
@@ -216,21 +278,23 @@ class Engine:
         except ServeError:
             return None
 
-    async def _load_folder(self, folder: ModelFolder) -> None:
+    async def _load_folder(self, folder: ModelFolder, gate: Gate | None) -> None:
         loop = asyncio.get_running_loop()
         fingerprint = await loop.run_in_executor(None, folder.fingerprint)
         unchanged = fingerprint == self.lifecycle.fingerprint(folder.name) and folder.name not in self._overridden
         if unchanged and self.is_model_ready(folder.name, ""):
             logger.info("'%s' has not changed since it was loaded", folder.name)
             return
-        await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member))
+        await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member), gate=gate)
 
-    async def _load_in_order(self, folder: ModelFolder, order: LoadOrder, *, unless_served: bool = False) -> None:
+    async def _load_in_order(
+        self, folder: ModelFolder, order: LoadOrder, *, unless_served: bool = False, gate: Gate | None = None
+    ) -> None:
         """Load ``folder``, and before it what it is made of."""
         name = folder.name
         circle = await order.members_first(folder)
         try:
-            await self.lifecycle.load(folder, refused=circle, unless_served=unless_served)
+            await self.lifecycle.load(folder, refused=circle, unless_served=unless_served, gate=gate)
         except ServeError:
             members = order.members(name)
             if members:
@@ -355,8 +419,10 @@ class Engine:
         return folder
 
     def stop_accepting(self) -> None:
-        """From now on new requests are refused; accepted ones are answered."""
+        """From now on new requests are refused; accepted ones are answered, and sequences under way may go on."""
         self._stopping = True
+        for servable in self.lifecycle.servables():
+            servable.scheduler.drain(closing=False)
 
 
 def _log_problems(listing: Listing) -> None:

@@ -34,6 +34,8 @@ class EnsembleScheduler:
 
     pending = 0
     """Triton counts no waiting requests for ensembles: their steps wait, in other queues."""
+    has_sequences = False
+    """They are its members'."""
 
     def __init__(self, config: ModelConfig, version: str, stats: ModelStats, members: Members, models: Models) -> None:
         self._config = config
@@ -69,6 +71,9 @@ class EnsembleScheduler:
         run = Run(self, self._models, request, cast, self._planner.plan(request.outputs), self._limit)
         self._runs[run] = None
         run.begin(tensors)
+
+    def drain(self, *, closing: bool) -> None:
+        """Nothing ends here but by itself."""
 
     def discard_cancelled(self) -> None:
         """End what no client waits for any more."""
@@ -141,9 +146,14 @@ class EnsembleScheduler:
             self._runs[run] = None  # not answered: who called this is told, and ends it
             raise
         if outcome is Outcome.LATER:
-            response.settled = partial(self._count, run)
+            response.settled = partial(self._count_late, run)
         else:
             self._count(run, outcome is not Outcome.FAILED)
+
+    def _count_late(self, run: Run, answered: bool) -> None:
+        self._count(run, answered)
+        if run.request.trace is not None:
+            run.request.trace.end()
 
     def _count(self, run: Run, answered: bool) -> None:
         request, spent = run.request, run.spent
@@ -161,6 +171,10 @@ class EnsembleScheduler:
             spent.output_ns,
             executed_rows=request.batch_size,
         )
+        if self._stats.summaries is not None:
+            self._stats.summaries.record(
+                [request_ns], [spent.queue_ns], spent.input_ns, spent.infer_ns, spent.output_ns
+            )
 
     # Answers
 

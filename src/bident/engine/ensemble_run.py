@@ -207,6 +207,8 @@ class Run:
             sequence = sequence or flowing.sequence
         request = InferRequest(member.name, member.version, self.request.id, inputs, monotonic_ns())
         request.spent = self.spent
+        if self.request.trace is not None:
+            request.trace = self.request.trace.child()
         if member.wanted is not None:
             request.outputs = member.wanted
             request.may_lack_outputs = True

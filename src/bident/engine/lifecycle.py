@@ -12,22 +12,26 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bident.engine import ensemble_members
+from bident.engine.cache import ResponseCache
 from bident.engine.calls import Models
 from bident.engine.clients import Clients
 from bident.engine.ensemble import EnsembleServable
 from bident.engine.loader import Loader, readable
+from bident.engine.measures import Measures
+from bident.engine.rate import RateLimiter
+from bident.engine.readying import Gate, make_ready
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.state import UNLOADED, State, VersionState, because, end_loading, load_failed, standing
-from bident.engine.stats import ModelStats
-from bident.errors import Code, ServeError
+from bident.errors import Code, ServeError, invalid_arg
 from bident.model.folder import ModelFolder, version_of
+from bident.wire.shown import shown
 
 logger = logging.getLogger("bident.load")
 
@@ -37,7 +41,8 @@ _AS_WANTED = (State.READY, State.UNLOADING)
 """States in which nothing is amiss: an unload that waits for its last answers was asked for."""
 
 
-_LONGEST_VERSION = 20
+_LONGEST_VERSION = 19
+"""Digits of the largest 64-bit integer with a sign."""
 
 
 @dataclass
@@ -57,11 +62,28 @@ class _Entry:
 class Lifecycle:
     """The loaded models. Every method runs on the event loop."""
 
-    def __init__(self, loader: Loader, loop: asyncio.AbstractEventLoop, clients: Clients, *, threads: int = 64) -> None:
-        """``threads`` models load, or wait for their turn or a worker, at the same time."""
+    def __init__(
+        self,
+        loader: Loader,
+        loop: asyncio.AbstractEventLoop,
+        clients: Clients,
+        *,
+        threads: int = 64,
+        cache: ResponseCache | None = None,
+        limiter: RateLimiter | None = None,
+        measures: Measures = Measures(),  # noqa: B008 - it is frozen
+    ) -> None:
+        """``threads`` models load, or wait for their turn or a worker, at the same time.
+
+        ``cache``: where models that want it keep answers. ``limiter``: what decides when instances run.
+        ``measures``: what is measured of each model.
+        """
         self._loader = loader
         self._loop = loop
         self._clients = clients
+        self.cache = cache
+        self._limiter = limiter
+        self.measures = measures
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
         self._at_work: set[Future[Any]] = set()
         self._entries: dict[str, _Entry] = {}
@@ -75,12 +97,19 @@ class Lifecycle:
     def find(self, name: str, version: str) -> Servable:
         """The servable that answers for ``name`` and ``version`` ("" is the highest ready one)."""
         servable = self.routes.get((name, version))
+        if servable is None and (plain := version.lstrip("0")):  # to Triton 01 is 1
+            servable = self.routes.get((name, plain))
         if servable is None:
             raise self._absent(name, version)
         return servable
 
     def _absent(self, name: str, version: str) -> ServeError:
-        """Triton's three answers: unknown, no such version, not ready."""
+        """Triton's four answers: no version at all, unknown, no such version, not ready."""
+        if version and not (version.isascii() and version.isdigit() and len(version) <= _LONGEST_VERSION):
+            return invalid_arg(
+                f"failed to get model version from specified version string {shown(version)} (details: stol), "
+                "version should be an integral value > 0"
+            )
         unknown = f"Request for unknown model: '{name}'"
         entry = self._entries.get(name)
         if entry is None:
@@ -93,9 +122,8 @@ class Lifecycle:
         state = None if number is None else entry.states.get(number)
         if state is None:
             present = ", ".join(str(number) for number in sorted(entry.states)) or "none"
-            shown = version if len(version) <= _LONGEST_VERSION else f"{version[:_LONGEST_VERSION]}..."
             return ServeError(
-                Code.NOT_FOUND, f"{unknown} version {shown} is not found (versions of this model: {present})"
+                Code.NOT_FOUND, f"{unknown} version {version} is not found (versions of this model: {present})"
             )
         return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{because([state])}")
 
@@ -162,18 +190,24 @@ class Lifecycle:
     # What changes things
 
     async def load(
-        self, folder: ModelFolder, *, refused: ServeError | None = None, unless_served: bool = False
+        self,
+        folder: ModelFolder,
+        *,
+        refused: ServeError | None = None,
+        unless_served: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         """Load or reload a model. Raises ServeError with Triton's words when it cannot be served.
 
         Nothing else is raised, whatever happens, and no version is left as loading. ``refused`` is why
         it cannot be served, where that is known beforehand. ``unless_served``: what is in service stays as it is.
+        ``gate`` is waited for before the switch; what it raises ends the load.
         """
         async with self._exclusive(folder.name) as entry:
             if unless_served and entry.serving:
                 return
             try:
-                await self._load(folder, entry, refused)
+                await self._load(folder, entry, refused, gate)
             except ServeError as error:
                 self._note_failure(folder.name, entry, error)
                 raise load_failed(folder.name, entry.states, error) from error
@@ -186,7 +220,7 @@ class Lifecycle:
                 self._note_failure(folder.name, entry, told)
                 raise load_failed(folder.name, entry.states, told) from error
 
-    async def _load(self, folder: ModelFolder, entry: _Entry, refused: ServeError | None) -> None:
+    async def _load(self, folder: ModelFolder, entry: _Entry, refused: ServeError | None, gate: Gate | None) -> None:
         started = time.monotonic()
         entry.attempted = await self._in_pool(folder.fingerprint)
         if refused is not None:
@@ -203,7 +237,7 @@ class Lifecycle:
             with suppress(Exception):
                 await self._in_pool(loaded.close)
             raise
-        await _start(serving.values())
+        await make_ready(serving.values(), loaded.samples, self._in_pool, gate)
         for servable in serving.values():
             servable.stats.load_seconds = time.monotonic() - started
         entry.fingerprint = entry.attempted
@@ -238,7 +272,7 @@ class Lifecycle:
         """How many versions of which models still have requests to answer."""
         busy = {name: len(entry.draining) for name, entry in self._entries.items() if entry.draining}
         for servable in self.servables():
-            if not servable.scheduler.is_idle:
+            if servable.scheduler.has_sequences or not servable.scheduler.is_idle:
                 busy[servable.name] = busy.get(servable.name, 0) + 1
         return busy
 
@@ -306,9 +340,23 @@ class Lifecycle:
         made: dict[int, Servable] = {}
         for version in loaded.instances:
             old = entry.serving.get(version)
-            stats = old.stats if old is not None else ModelStats()
+            stats = self.measures.stats(loaded.config, old.stats if old is not None else None)
             servable = EnsembleServable if loaded.config.steps else Servable
-            made[version] = servable(loaded, version, stats, self._loop, self._clients, self.models)
+            try:
+                made[version] = servable(
+                    loaded,
+                    version,
+                    stats,
+                    self._loop,
+                    self._clients,
+                    self.models,
+                    cache=self.cache,
+                    limiter=self._limiter,
+                )
+            except BaseException:
+                for other in made.values():
+                    other.leave()
+                raise
         return made
 
     def _put_into_service(self, name: str, entry: _Entry, serving: dict[int, Servable]) -> None:
@@ -345,20 +393,6 @@ class Lifecycle:
                 logger.info("successfully unloaded '%s' version %d", name, servable.version)
 
         servable.retire(closed)
-
-
-async def _start(servables: Collection[Servable]) -> None:
-    """Start all, or close all. Raises ServeError."""
-    starting = [asyncio.ensure_future(servable.start()) for servable in servables]
-    try:
-        await asyncio.gather(*starting)
-    except BaseException:
-        for start in starting:
-            start.cancel()
-        outcomes = await asyncio.gather(*starting, return_exceptions=True)
-        started = [servable for servable, outcome in zip(servables, outcomes, strict=True) if outcome is None]
-        await asyncio.gather(*(servable.close() for servable in started))
-        raise
 
 
 def _close_unwanted(future: Future[Any]) -> None:

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from bident.backends.base import AnyInstance, Backend, Device, ModelFiles
 from bident.backends.discovery import Backends
-from bident.engine import memory
+from bident.engine import memory, warmup_samples
 from bident.engine.lane import lane_of
 from bident.engine.servable import LoadedModel, close_all
 from bident.errors import Code, ConfigError, ServeError
-from bident.model import autofill, labels, normalise, validate
+from bident.model import autofill, initial_states, labels, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.folder import ModelFolder
 from bident.model.proto import ModelConfigProto
@@ -35,8 +35,20 @@ def usable_cores() -> int:
 class Loader:
     """Loads models with the installed backends. Thread-safe: several models may load at once."""
 
-    def __init__(self, backends: Backends, *, auto_complete: bool = True, retries: int = 0, at_once: int = 4) -> None:
-        """``at_once``: as many models are read at the same time, not counting those that only wait for a worker."""
+    def __init__(
+        self,
+        backends: Backends,
+        *,
+        auto_complete: bool = True,
+        retries: int = 0,
+        at_once: int = 4,
+        servers: int = 1,
+    ) -> None:
+        """``at_once``: as many models are read at the same time, not counting those that only wait for a worker.
+
+        ``servers`` like this one share the machine's cores and its clients (``--workers``).
+        """
+        self._servers = servers
         self._turns = threading.BoundedSemaphore(at_once)
         self._backends = backends
         self._auto_complete = auto_complete
@@ -65,10 +77,12 @@ class Loader:
     def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)
         loaded = LoadedModel(config, labels.load(folder.directory, config))
+        loaded.initial_states = initial_states.load(folder.directory, config)
         if backend is None:
             loaded.instances = {version: [] for version in folder.select_versions(config.proto)}
             return loaded
         lane_of(config, backend.lanes)
+        loaded.samples = warmup_samples.read(folder.directory, config)
         try:
             for version in folder.select_versions(config.proto):
                 files = ModelFiles(folder.directory, version)
@@ -89,6 +103,12 @@ class Loader:
         for warning in folder.warnings():
             logger.warning(warning)
         _refuse_unbuilt(proto)
+        if self._servers > 1 and proto.HasField("sequence_batching"):
+            raise ConfigError(
+                f"model '{folder.name}' has sequence_batching, which --workers={self._servers} cannot serve: the "
+                "requests of one sequence may come over several connections, and each worker would know a part of "
+                "them; use --workers=1"
+            )
         autofill.fill_backend(proto, folder.directory, versions)
         if is_ensemble(proto):
             return _finish(proto, folder, 1), None
@@ -100,7 +120,7 @@ class Loader:
         return _finish(proto, folder, backend.default_instance_count), backend
 
     def _load_version(self, backend: Backend, files: ModelFiles, config: ModelConfig) -> list[AnyInstance]:
-        threads = max(1, usable_cores() // config.instance_count)
+        threads = max(1, usable_cores() // (config.instance_count * self._servers))
         instances: list[AnyInstance] = []
         try:
             for name in config.instance_names():
@@ -144,8 +164,6 @@ def is_ensemble(proto: ModelConfigProto) -> bool:
 
 def _refuse_unbuilt(proto: ModelConfigProto) -> None:
     """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
-    if proto.HasField("sequence_batching"):
-        raise _unbuilt(proto.name, "sequence batching")
     if any(tensor.allow_ragged_batch for tensor in proto.input):
         raise _unbuilt(proto.name, "ragged batches (allow_ragged_batch)")
     for field in ("batch_input", "batch_output"):

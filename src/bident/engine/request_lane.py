@@ -7,7 +7,7 @@ it has executed the last one, though requests of that may still be answered (dec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -53,6 +53,8 @@ class RequestLane:
 
     owner: Owner
     """Set by whoever gives it batches, before the first."""
+    reschedule: Callable[[Batch, InferRequest], None] | None = None
+    """Takes requests that the model wants once more (iterative sequences); None: it may not."""
 
     def __init__(self, config: ModelConfig, instance: RequestInstance, calls: Calls) -> None:
         """``calls``: through which the instance asks other models."""
@@ -99,7 +101,7 @@ class RequestLane:
         inputs = gather(self.merge, batch, self.name)
         if inputs is None:
             self.owner.batch_answered(batch, len(batch.failed))
-            self.owner.lane_freed(self)
+            self.freed()
             return
         if batch.failed:
             unfit = Batch([], 0)
@@ -117,7 +119,7 @@ class RequestLane:
             self.executing = None
             self.ended(running)
             self.owner.batch_answered(batch, len(batch.requests))
-            self.owner.lane_freed(self)
+            self.freed()
             return
         if self._spin.is_worth(batch.rows):
             self._spin.wait(batch.rows, partial(self._look, running))
@@ -133,6 +135,15 @@ class RequestLane:
             indexes = running.newly_cancelled()
             if indexes:
                 self._instance.cancel(running, indexes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has a batch that it has not executed to the end."""
+        return self.executing is not None
+
+    def freed(self) -> None:
+        """The instance has executed its batch, or could not."""
+        self.owner.lane_freed(self)
 
     @property
     def is_deserted(self) -> bool:
@@ -210,11 +221,28 @@ class _Running:
         if isinstance(answer, ServeError):
             self._log(request, answer)
         if final:
-            self._waiting -= 1
-            self._done_with.add(index)
-            if not self._waiting:
-                lane.ended(self)
+            self._note_done(index)
         lane.owner.request_answered(batch, request, answer, parameters, final=final)
+
+    def rescheduled(self, index: int) -> None:
+        """The model wants one request once more."""
+        lane = self._lane
+        if lane.reschedule is None:
+            error = ServeError(
+                Code.UNSUPPORTED,
+                f"model '{lane.name}' wants a request once more (REQUEST_RELEASE_RESCHEDULE), which only models with "
+                "sequence_batching { iterative_sequence: true } may: answer it, or send several responses",
+            )
+            self.replied(index, {}, error=error)
+            return
+        self._note_done(index)
+        lane.reschedule(self._batch, self._batch.requests[index])
+
+    def _note_done(self, index: int) -> None:
+        self._waiting -= 1
+        self._done_with.add(index)
+        if not self._waiting:
+            self._lane.ended(self)
 
     def _split(self, outputs: Arrays, rows: int) -> Sequence[Column]:
         merge = self._lane.merge
@@ -240,7 +268,7 @@ class _Running:
         batch.infer_end_ns = max(batch.infer_start_ns, end_ns)
         if lane.executing is self:
             lane.executing = None
-            lane.owner.lane_freed(lane)
+            lane.freed()
 
     def newly_cancelled(self) -> list[int]:
         """The requests whose clients have gone since this was last asked."""

@@ -69,6 +69,12 @@ class Scheduler:
             lane.owner = self
         self._absence.look(monotonic_ns())
 
+    has_sequences = False
+    """There are none."""
+
+    def drain(self, *, closing: bool) -> None:
+        """Nothing ends here but by itself."""
+
     @property
     def pending(self) -> int:
         """Requests accepted and not yet executing (``nv_inference_pending_request_count``)."""
@@ -224,7 +230,7 @@ class Scheduler:
         """An instance has gone, or has come back: so do the requests that wait for one."""
         self._idle = [lane for lane in self._idle if not isinstance(lane, RequestLane) or lane.is_available]
         for lane in self._absence.lanes:
-            if lane.is_available and lane.executing is None and lane not in self._idle:
+            if lane.is_available and not lane.is_busy and lane not in self._idle:
                 self._idle.append(lane)
         self._absence.look(monotonic_ns())
         if self._queue.size and not self._armed:

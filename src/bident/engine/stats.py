@@ -3,7 +3,8 @@
 Every figure is added up once per batch (never per request), on the event loop only, so nothing here
 needs a lock. Durations are nanoseconds. Names follow Triton's *statistics* extension: counts of
 queue and compute cover successful requests only; a batch's compute time counts once for each
-request in it; ``executions`` counts runs of the model and ``inferences`` the rows in them.
+request in it; ``executions`` counts runs of the model, also those that failed, and ``inferences`` the
+rows that were answered with a result.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
+
+from bident.engine.summaries import Summaries
+from bident.observe.histogram import Histogram
 
 
 class FailureReason(Enum):
@@ -58,9 +63,33 @@ class BatchSizeStats:
         }
 
 
+MOST_RESPONSES = 1000
+"""So many responses to a request have figures of their own; a stream may have no end."""
+
+
+@dataclass
+class ResponseStats:
+    """What became of the responses of a decoupled model that came at one place of their streams."""
+
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    empty_response: Duration = field(default_factory=Duration)
+    cancel: Duration = field(default_factory=Duration)
+
+    def as_dict(self) -> dict[str, object]:
+        """Triton's JSON form."""
+        return {name: duration.as_dict() for name, duration in vars(self).items()}
+
+
 @dataclass
 class ModelStats:
-    """The figures of one model version since it was first loaded."""
+    """The figures of one model version since it was first loaded.
+
+    ``summaries`` and ``first_response`` (milliseconds to a decoupled model's first response) are there if they
+    are wanted.
+    """
 
     inferences: int = 0
     executions: int = 0
@@ -71,9 +100,14 @@ class ModelStats:
     compute_input: Duration = field(default_factory=Duration)
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
     batches: dict[int, BatchSizeStats] = field(default_factory=dict)
     failures: dict[FailureReason, int] = field(default_factory=lambda: dict.fromkeys(FailureReason, 0))
+    responses: dict[int, ResponseStats] = field(default_factory=dict)
     load_seconds: float = 0.0
+    summaries: Summaries | None = None
+    first_response: Histogram | None = None
 
     def record_batch(
         self,
@@ -99,16 +133,43 @@ class ModelStats:
         self.compute_input.add(requests, requests * input_ns)
         self.compute_infer.add(requests, requests * infer_ns)
         self.compute_output.add(requests, requests * output_ns)
-        if not executed_rows:
-            return
+        if executed_rows:
+            self.record_execution(executed_rows, input_ns, infer_ns, output_ns)
+
+    def record_execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Add one run of the model on ``rows``, whatever came of it."""
+        self.last_inference_ms = time.time_ns() // 1_000_000
         self.executions += 1
-        size = self.batches.get(executed_rows)
+        size = self.batches.get(rows)
         if size is None:
-            size = self.batches[executed_rows] = BatchSizeStats()
+            size = self.batches[rows] = BatchSizeStats()
         size.executions += 1
         size.input_ns += input_ns
         size.infer_ns += infer_ns
         size.output_ns += output_ns
+
+    def response(self, index: int) -> ResponseStats:
+        """The figures of the response at ``index`` of every stream; those late in a stream share one."""
+        index = min(index, MOST_RESPONSES - 1)
+        found = self.responses.get(index)
+        if found is None:
+            found = self.responses[index] = ResponseStats()
+        return found
+
+    def record_cache_hit(self, request_ns: int, lookup_ns: int) -> None:
+        """Add one request whose answer was kept: it neither waited nor ran, and counts as no inference."""
+        self.success.add(1, request_ns)
+        self.queue.add(1, 0)
+        self.cache_hit.add(1, lookup_ns)
+        if self.summaries is not None:
+            self.summaries.record_cache_hit(request_ns, lookup_ns)
+
+    def record_cache_miss(self, ns: int) -> None:
+        """Add the time it took to find no answer and to keep the one that came; its request counts that in too."""
+        self.success.ns += ns
+        self.cache_miss.add(1, ns)
+        if self.summaries is not None:
+            self.summaries.record_cache_miss(ns)
 
     def record_failure(self, reason: FailureReason, request_ns: int) -> None:
         """Add one request that got no result."""
@@ -117,7 +178,6 @@ class ModelStats:
 
     def as_dict(self) -> dict[str, object]:
         """Triton's JSON form, without the model's name and version."""
-        nothing = Duration().as_dict()
         return {
             "last_inference": self.last_inference_ms,
             "inference_count": self.inferences,
@@ -129,10 +189,18 @@ class ModelStats:
                 "compute_input": self.compute_input.as_dict(),
                 "compute_infer": self.compute_infer.as_dict(),
                 "compute_output": self.compute_output.as_dict(),
-                "cache_hit": nothing,
-                "cache_miss": nothing,
+                "cache_hit": self.cache_hit.as_dict(),
+                "cache_miss": self.cache_miss.as_dict(),
             },
-            "response_stats": {},
+            "response_stats": {str(index): figures.as_dict() for index, figures in sorted(self.responses.items())},
             "batch_stats": [size.as_dict(rows) for rows, size in sorted(self.batches.items())],
             "memory_usage": [],
         }
+
+
+class Figures(NamedTuple):
+    """What one version of a model has done."""
+
+    name: str
+    version: int
+    stats: ModelStats

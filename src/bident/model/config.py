@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from bident.errors import ConfigError
+from bident.model import sequence_batching
 from bident.model.proto import ModelConfigProto, pb
+from bident.model.sequence_batching import SequenceBatching
 from bident.wire.datatypes import BY_CONFIG_NAME, DataType
 
 
@@ -134,6 +136,13 @@ class ModelConfig:
         if not groups:
             return [f"{self.name}_0"]
         return [f"{group.name or self.name}_{index}" for group in groups for index in range(max(1, group.count))]
+
+    @cached_property
+    def sequence_batching(self) -> SequenceBatching | None:
+        """How sequences of requests run, None for a model without. Only for a message that has passed ``validate``."""
+        if not self.proto.HasField("sequence_batching"):
+            return None
+        return sequence_batching.read(self.proto.sequence_batching)
 
     @cached_property
     def required_inputs(self) -> frozenset[str]:

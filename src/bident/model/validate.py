@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from bident.model.confine import escapes
-from bident.model.hints import did_you_mean, listed
+from bident.model.hints import did_you_mean
 from bident.model.metric_tags import label_of
 from bident.model.proto import ModelConfigProto, pb
 from bident.model.subject import Subject
 from bident.model.validate_batching import check_dynamic, check_sequence
 from bident.model.validate_ensemble import check_ensemble
-from bident.model.validate_tensors import check_tensors
+from bident.model.validate_tensors import check_datatype, check_tensors
 
 _PLATFORMS = {
     "onnxruntime": ("onnxruntime_onnx",),
@@ -177,20 +177,8 @@ def _check_group(subject: Subject, group: Any) -> None:
 def _check_warmup(subject: Subject, sample: Any) -> None:
     if sample.batch_size == 0:  # Triton skips such a sample
         return
-    inputs = {tensor.name for tensor in subject.proto.input}
     for name in sorted(sample.inputs):
         _check_warmup_input(subject, sample.name, name, sample.inputs[name])
-        if name not in inputs:
-            subject.refuse(
-                f"warmup sample '{sample.name}' of {subject.name} gives unknown input '{name}'",
-                did_you_mean(name, sorted(inputs)) or "the model has no inputs",
-            )
-    missing = {tensor.name for tensor in subject.proto.input if not tensor.optional} - set(sample.inputs)
-    if missing:
-        subject.refuse(
-            f"warmup sample '{sample.name}' of {subject.name} lacks input {listed(sorted(missing))}",
-            "a warmup sample is a whole request: add the inputs",
-        )
     if 0 < subject.proto.max_batch_size < sample.batch_size:
         subject.refuse(
             f"warmup sample '{sample.name}' of {subject.name} has batch_size {sample.batch_size}",
@@ -215,3 +203,4 @@ def _check_warmup_input(subject: Subject, sample: str, name: str, tensor: Any) -
             f"input_data_file '{tensor.input_data_file}' of input '{name}' must stay within model directory",
             "name a file of the folder 'warmup'",
         )
+    check_datatype(subject, f"input '{name}' of warmup sample '{sample}' ", tensor.data_type)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bident.model.confine import escapes
 from bident.model.proto import pb
 from bident.model.subject import Subject
-from bident.model.validate_tensors import check_datatype
+from bident.model.validate_states import check_states
 
 _PAIRS = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _ANY_PAIR = "either 'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
@@ -37,8 +36,7 @@ def check_sequence(subject: Subject) -> None:
             f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {subject.name}",
             f"change minimum_slot_utilization, now {batching.direct.minimum_slot_utilization}",
         )
-    for state in batching.state:
-        _check_state(subject, state)
+    check_states(subject, batching)
 
 
 def _check_sizes(subject: Subject, label: str, sizes: Iterable[int]) -> None:
@@ -155,18 +153,3 @@ def _check_correlation(subject: Subject, kind: str, control: Any, pairs: list[st
             f"{', '.join(_CORRELATION_TYPES[:-1])} and {_CORRELATION_TYPES[-1]}",
             "set data_type",
         )
-
-
-def _check_state(subject: Subject, state: Any) -> None:
-    if not (state.input_name and state.output_name):
-        subject.refuse(
-            f"sequence batching state must specify 'input_name' and 'output_name' for {subject.name}", "add both"
-        )
-    label = f"sequence batching state '{state.input_name}' "
-    check_datatype(subject, label, state.data_type)
-    for initial in state.initial_state:
-        if initial.WhichOneof("state_data") == "data_file" and escapes(initial.data_file, below="initial_state"):
-            subject.refuse(
-                f"data_file '{initial.data_file}' of {label}must stay within model directory",
-                "name a file of the folder 'initial_state'",
-            )

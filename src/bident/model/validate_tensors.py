@@ -66,16 +66,17 @@ def _check_tensor(subject: Subject, label: str, tensor: Any) -> None:
             f"{subject.name}",
             "give reshape a shape, or set max_batch_size",
         )
-    _check_count(subject, f"{label}dims", tensor.dims)
-    _check_dims(subject, f"{label}dimension", tensor.dims)
+    check_count(subject, f"{label}dims", tensor.dims)
+    check_dims(subject, f"{label}dimension", tensor.dims)
     if tensor.HasField("reshape"):
-        _check_count(subject, f"{label}reshape", tensor.reshape.shape)
-        _check_dims(subject, f"{label}reshape dimensions", tensor.reshape.shape)
+        check_count(subject, f"{label}reshape", tensor.reshape.shape)
+        check_dims(subject, f"{label}reshape dimensions", tensor.reshape.shape)
         _check_reshape(subject, label, list(tensor.dims), list(tensor.reshape.shape))
     _check_tensorrt_only(subject, label, tensor)
 
 
-def _check_count(subject: Subject, label: str, dims: Sequence[int]) -> None:
+def check_count(subject: Subject, label: str, dims: Sequence[int]) -> None:
+    """Refuse more dimensions than an array can have."""
     batch = 1 if subject.proto.max_batch_size > 0 else 0
     if len(dims) + batch > _MOST_DIMS:
         subject.refuse(
@@ -85,7 +86,8 @@ def _check_count(subject: Subject, label: str, dims: Sequence[int]) -> None:
         )
 
 
-def _check_dims(subject: Subject, label: str, dims: Iterable[int]) -> None:
+def check_dims(subject: Subject, label: str, dims: Iterable[int]) -> None:
+    """Refuse sizes that are neither -1 nor at least 1."""
     for dim in dims:
         if dim < 1 and dim != -1:
             subject.refuse(

@@ -22,15 +22,19 @@ _UNTAMED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 class TritonFormatter(logging.Formatter):
     """``I1130 13:18:58.662133 6899 lifecycle.py:41] "message"``, or with an ISO 8601 time in front."""
 
-    def __init__(self, *, iso8601: bool = False, escape: bool = True) -> None:
-        """``escape``: messages are one line each, in JSON's quotes; otherwise further lines are indented."""
+    def __init__(self, *, iso8601: bool = False, escape: bool = True, process: str = "") -> None:
+        """``escape``: messages are one line each, in JSON's quotes; otherwise further lines are indented.
+
+        ``process`` stands where the process id would.
+        """
         super().__init__()
+        self.process = process
         self._iso8601 = iso8601
         self._escape = escape
 
     def format(self, record: logging.LogRecord) -> str:
         letter = _LETTERS.get(record.levelno, "I")
-        place = f"{record.process} {record.filename}:{record.lineno}]"
+        place = f"{self.process or record.process} {record.filename}:{record.lineno}]"
         if self._iso8601:
             head = f"{utc(record.created)} {letter} {place}"
         else:
@@ -51,7 +55,9 @@ def _tame(text: str) -> str:
     return _UNTAMED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str) -> None:
+def configure(
+    *, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str, process: str = ""
+) -> None:
     """Send Bident's log to ``path`` (standard error if empty), from the lowest level that is on.
 
     As in Triton, ``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`` in the environment leaves messages of several lines as
@@ -60,12 +66,20 @@ def configure(*, verbose: int, info: bool, warning: bool, error: bool, style: st
     stream: TextIO = sys.stderr
     if path:
         stream = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115, PTH123
-    target = logging.StreamHandler(stream)
-    escape = os.environ.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0"
-    target.setFormatter(TritonFormatter(iso8601=style == "ISO8601", escape=escape))
-    wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}
-    target.addFilter(lambda record: wanted.get(record.levelno, True))
     root = logging.getLogger("bident")
-    root.handlers[:] = [target]
-    root.setLevel(logging.DEBUG if verbose else logging.INFO)
+    root.handlers[:] = [logging.StreamHandler(stream)]
     root.propagate = False
+    adjust(verbose=verbose, info=info, warning=warning, error=error, style=style, process=process)
+
+
+def adjust(*, verbose: int, info: bool, warning: bool, error: bool, style: str, process: str = "") -> None:
+    """Change what the log that has been opened shows, and how its lines begin; ``process`` stays if not given."""
+    escape = os.environ.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0"
+    wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}
+    root = logging.getLogger("bident")
+    for target in root.handlers:
+        before = target.formatter
+        kept = before.process if isinstance(before, TritonFormatter) else ""
+        target.setFormatter(TritonFormatter(iso8601=style == "ISO8601", escape=escape, process=process or kept))
+        target.filters[:] = [lambda record: wanted.get(record.levelno, True)]
+    root.setLevel(logging.DEBUG if verbose else logging.INFO)

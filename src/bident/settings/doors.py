@@ -12,6 +12,7 @@ from bident.settings.values import (
     BOOLEAN,
     COUNT,
     PAIRS,
+    PATTERN,
     PORT,
     REAL,
     RESTRICTIONS,
@@ -21,12 +22,8 @@ from bident.settings.values import (
     whole,
 )
 
-_GRPC = "none yet: the gRPC door is not built"
 _SAGEMAKER = "none yet: there is no SageMaker door"
 _VERTEX = "none yet: there is no Vertex AI door"
-_FORWARDING = "none yet: headers are not forwarded to models"
-_RESTRICTING = "refused: restricting APIs is not built yet"
-_TLS = "refused: TLS is not built yet"
 _INT_MAX = 2**31 - 1
 
 
@@ -43,7 +40,7 @@ class Http:
     http_port: int = setting(PORT, 8000, "Port it listens on; 0 picks a free one.")
     reuse_http_port: bool = setting(BOOLEAN, False, "Share the port with other servers that set this too.")
     http_header_forward_pattern: str = setting(
-        TEXT, "", "Headers whose name matches this become request parameters.", effect=_FORWARDING
+        PATTERN, "", "Headers whose name matches this become request parameters."
     )
     http_thread_count: int = setting(
         whole(1), 8, "Threads that answer HTTP requests.", effect="none: one event loop answers all connections"
@@ -52,8 +49,15 @@ class Http:
         whole(1), 64 * 1024 * 1024, "Largest request body in bytes, also after decompression."
     )
     http_restricted_api: tuple[RestrictedApi, ...] = setting(
-        RESTRICTIONS, (), "APIs that are answered only to requests with this header.", effect=_RESTRICTING
+        RESTRICTIONS, (), "APIs that are answered only to requests with this header."
     )
+    http_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS; the metrics door too.")
+    http_use_ssl_mutual: bool = setting(
+        BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too; at the metrics door too."
+    )
+    http_server_cert: str = setting(TEXT, "", "PEM file of the server's certificate, its chain after it.")
+    http_server_key: str = setting(TEXT, "", "PEM file of the server's key.")
+    http_root_cert: str = setting(TEXT, "", "PEM file of the root certificate for clients.")
     http_max_header_size: int = setting(whole(1024), 64 * 1024, "Largest request line and headers together, in bytes.")
     http_header_timeout_secs: float = setting(REAL, 30.0, "Seconds a client may take to send a request's headers.")
     http_idle_timeout_secs: float = setting(
@@ -68,14 +72,12 @@ class Grpc:
 
     title: ClassVar[str] = "gRPC"
 
-    allow_grpc: bool = setting(BOOLEAN, True, "Open the gRPC door.", effect=_GRPC)
-    grpc_address: str = setting(TEXT, "127.0.0.1", "Address it binds to.", effect=_GRPC)
-    grpc_port: int = setting(PORT, 8001, "Port it listens on; 0 picks a free one.", effect=_GRPC)
-    reuse_grpc_port: bool = setting(
-        BOOLEAN, False, "Share the port with other servers that set this too.", effect=_GRPC
-    )
+    allow_grpc: bool = setting(BOOLEAN, True, "Open the gRPC door.")
+    grpc_address: str = setting(TEXT, "127.0.0.1", "Address it binds to.")
+    grpc_port: int = setting(PORT, 8001, "Port it listens on; 0 picks a free one.")
+    reuse_grpc_port: bool = setting(BOOLEAN, False, "Share the port with other servers that set this too.")
     grpc_header_forward_pattern: str = setting(
-        TEXT, "", "Metadata whose key matches this becomes request parameters.", effect=_GRPC
+        PATTERN, "", "Metadata whose key matches this becomes request parameters."
     )
     grpc_infer_thread_count: int = setting(
         whole(1), 2, "Threads that answer gRPC requests.", effect="none: one event loop answers all connections"
@@ -86,38 +88,30 @@ class Grpc:
     grpc_max_response_pool_size: int = setting(
         COUNT, _INT_MAX, "Response objects kept for reuse.", effect="none: Python's allocator does that"
     )
-    grpc_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.", effect=_TLS)
-    grpc_use_ssl_mutual: bool = setting(
-        BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.", effect=_TLS
-    )
-    grpc_server_cert: str = setting(TEXT, "", "PEM file of the server's certificate.", effect=_GRPC)
-    grpc_server_key: str = setting(TEXT, "", "PEM file of the server's key.", effect=_GRPC)
-    grpc_root_cert: str = setting(TEXT, "", "PEM file of the root certificate for clients.", effect=_GRPC)
+    grpc_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.")
+    grpc_use_ssl_mutual: bool = setting(BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.")
+    grpc_server_cert: str = setting(TEXT, "", "PEM file of the server's certificate, its chain after it.")
+    grpc_server_key: str = setting(TEXT, "", "PEM file of the server's key.")
+    grpc_root_cert: str = setting(TEXT, "", "PEM file of the root certificate for clients.")
     grpc_infer_response_compression_level: str = setting(
-        choice("none", "low", "medium", "high"), "none", "How hard answers are compressed.", effect=_GRPC
+        choice("none", "low", "medium", "high"), "none", "How hard answers are compressed."
     )
-    grpc_keepalive_time: int = setting(
-        COUNT, 7_200_000, "Milliseconds of silence before a keepalive ping.", effect=_GRPC
-    )
-    grpc_keepalive_timeout: int = setting(COUNT, 20_000, "Milliseconds to wait for the answer to a ping.", effect=_GRPC)
-    grpc_keepalive_permit_without_calls: bool = setting(
-        BOOLEAN, False, "Ping connections that have no call in flight.", effect=_GRPC
-    )
-    grpc_http2_max_pings_without_data: int = setting(
-        COUNT, 2, "Pings sent with no data in between; 0 is no limit.", effect=_GRPC
-    )
+    grpc_keepalive_time: int = setting(COUNT, 7_200_000, "Milliseconds of silence before a keepalive ping.")
+    grpc_keepalive_timeout: int = setting(COUNT, 20_000, "Milliseconds to wait for the answer to a ping.")
+    grpc_keepalive_permit_without_calls: bool = setting(BOOLEAN, False, "Ping connections that have no call in flight.")
+    grpc_http2_max_pings_without_data: int = setting(COUNT, 2, "Pings sent with no data in between; 0 is no limit.")
     grpc_http2_min_recv_ping_interval_without_data: int = setting(
-        COUNT, 300_000, "Milliseconds that must lie between two pings of a silent client.", effect=_GRPC
+        COUNT, 300_000, "Milliseconds that must lie between two pings of a silent client."
     )
     grpc_http2_max_ping_strikes: int = setting(
-        COUNT, 2, "Pings that may come too early before the client is sent away; 0 is any number.", effect=_GRPC
+        COUNT, 2, "Pings that may come too early before the client is sent away; 0 is any number."
     )
-    grpc_max_connection_age: int = setting(COUNT, 0, "Milliseconds a connection may live; 0 is no limit.", effect=_GRPC)
+    grpc_max_connection_age: int = setting(COUNT, 0, "Milliseconds a connection may live; 0 is no limit.")
     grpc_max_connection_age_grace: int = setting(
-        COUNT, 0, "Milliseconds its calls may go on after that; 0 is no limit.", effect=_GRPC
+        COUNT, 0, "Milliseconds its calls may go on after that; 0 is no limit."
     )
     grpc_restricted_protocol: tuple[RestrictedApi, ...] = setting(
-        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata.", effect=_RESTRICTING
+        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata."
     )
 
 

@@ -28,8 +28,6 @@ from bident.settings.values import (
 )
 
 _TRACING = "none yet: requests are not traced"
-_CACHE = "none yet: there is no response cache"
-_RATE = "none yet: instances run as soon as they are free"
 _PLUG_INS = "none: plug-ins are Python packages, found by their entry points"
 
 
@@ -77,11 +75,11 @@ class Cache:
     title: ClassVar[str] = "Response cache"
 
     cache_config: Pairs = setting(
-        NAMED_OPTIONS, {}, "A cache and its size: local,size=1048576 keeps that many bytes.", effect=_CACHE
+        NAMED_OPTIONS, {}, "A cache and its size: local,size=1048576 keeps that many bytes of answers."
     )
     cache_directory: str = setting(TEXT, "", "Where caches are looked for.", effect=_PLUG_INS)
     response_cache_byte_size: int = setting(
-        COUNT, 0, "Size of the local cache.", effect=_CACHE, replacement="--cache-config local,size=<bytes>"
+        COUNT, 0, "Size of the local cache.", replacement="--cache-config local,size=<bytes>"
     )
 
 
@@ -95,10 +93,9 @@ class RateLimit:
         choice("off", "execution_count"),
         "off",
         "execution_count: an instance runs when the resources it declares are free, the least used first.",
-        effect=_RATE,
     )
     rate_limit_resource: tuple[RateLimitResource, ...] = setting(
-        RESOURCES, (), "How many of a resource there are; without it, the most any instance asks for.", effect=_RATE
+        RESOURCES, (), "How many of a resource there are; without it, the most any instance asks for."
     )
 
 
@@ -127,7 +124,6 @@ class SharedMemory:
         BOOLEAN,
         False,
         "Let clients register shared memory regions.",
-        effect="none yet: tensors travel in the request",
     )
 
 

@@ -22,11 +22,15 @@ class Server:
     exit_timeout_secs: int = setting(
         COUNT, 30, "Seconds that requests in flight may take to finish once the server has been told to stop."
     )
+    workers: int = setting(
+        whole(1),
+        1,
+        "Server processes that share the ports, each with every model and a loop of its own: for more than one core.",
+    )
     triton_compat: bool = setting(
         BOOLEAN,
         False,
-        "Keep Triton's behaviour where Bident mends a fault of it (docs/differences.md lists them).",
-        effect="none yet: no difference can be switched off",
+        "Keep Triton's behaviour where Bident mends a fault of it (docs/differences.md says which).",
     )
     config_file: Path | None = setting(
         FILE, None, "TOML file whose [tensor] table sets any of these; ./bident.toml is read without being named."

@@ -58,11 +58,6 @@ class Setting:
         return "BIDENT_" + self.key.upper().replace("-", "_")
 
     @property
-    def refused(self) -> bool:
-        """Whether the server does not start with any value but the default."""
-        return self.effect.startswith("refused: ")
-
-    @property
     def repeatable(self) -> bool:
         """Whether giving the flag again adds to it; otherwise the last one wins."""
         return self.kind.collect is not None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from bident.errors import SettingsError
+from bident.settings.cache import cache_bytes
 from bident.settings.places import user_cache_directory
+from bident.settings.security import Exposure, check_exposure
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
 from bident.settings.values import Named
@@ -18,9 +21,11 @@ def settle(settings: TensorSettings, given: frozenset[str]) -> TensorSettings:
 
     Raises SettingsError where two settings contradict each other.
     """
-    _check_refused(settings)
     _check_load_model(settings)
     _check_cache(given)
+    for door in ("http", "grpc"):
+        _check_tls(settings, door)
+    _check_workers(settings)
     changes: dict[str, Any] = {
         "model_cache_directory": settings.model_cache_directory or user_cache_directory(),
         "metrics_address": settings.metrics_address or settings.http_address,
@@ -31,20 +36,10 @@ def settle(settings: TensorSettings, given: frozenset[str]) -> TensorSettings:
     if settings.response_cache_byte_size:
         changes["cache_config"] = {"local": {"size": str(settings.response_cache_byte_size)}}
     settled = replace(settings, **changes)
+    cache_bytes(settled.cache_config)
     _check_ports(settled)
+    check_exposure(_exposures(settled), keys=bool(settled.api_key_file), insecure=settled.insecure)
     return settled
-
-
-def _check_refused(settings: TensorSettings) -> None:
-    """Protections that are not there yet: to serve without them would be to fail open."""
-    refused = [row for row in TABLE if row.refused and getattr(settings, row.name) != row.default]
-    if refused:
-        raise SettingsError(
-            "\n".join(
-                f"{row.flag}: {row.effect.removeprefix('refused: ')}; Bident does not start rather than ignore it"
-                for row in refused
-            )
-        )
 
 
 def _check_load_model(settings: TensorSettings) -> None:
@@ -65,6 +60,44 @@ def _check_cache(given: frozenset[str]) -> None:
         raise SettingsError(
             "Incompatible flags --response-cache-byte-size and --cache-config both provided; keep --cache-config"
         )
+
+
+def _check_tls(settings: TensorSettings, door: str) -> None:
+    """A door's TLS settings as a whole: nothing missing, nothing that would silently protect nobody."""
+    mutual = getattr(settings, f"{door}_use_ssl_mutual")
+    files = {what: getattr(settings, f"{door}_{what}") for what in ("server_cert", "server_key", "root_cert")}
+    if mutual or getattr(settings, f"{door}_use_ssl"):
+        used = f"--{door}-use-ssl-mutual" if mutual else f"--{door}-use-ssl"
+        needed = ("server_cert", "server_key", "root_cert") if mutual else ("server_cert", "server_key")
+        missing = [_file_flag(door, what) for what in needed if not files[what]]
+        if missing:
+            raise SettingsError(f"{used} needs {' and '.join(missing)} too, each a PEM file")
+    elif named := [f"{_file_flag(door, what)}={path}" for what, path in files.items() if path]:
+        raise SettingsError(f"{' '.join(named)} without --{door}-use-ssl=true: the door would not be encrypted; add it")
+
+
+def _file_flag(door: str, what: str) -> str:
+    return f"--{door}-{what.replace('_', '-')}"
+
+
+def _check_workers(settings: TensorSettings) -> None:
+    if settings.workers > 1 and sys.platform == "win32":
+        raise SettingsError(
+            f"--workers={settings.workers}: on Windows no two processes can share a port; run servers on ports of "
+            "their own behind a load balancer"
+        )
+    if settings.workers > 1 and not settings.allow_http and not settings.allow_grpc:
+        raise SettingsError(f"--workers={settings.workers} share the HTTP and the gRPC port, and neither is opened")
+
+
+def _exposures(settings: TensorSettings) -> list[Exposure]:
+    """The doors that open. The metrics page has the HTTP door's certificates."""
+    doors = (
+        (settings.allow_http, "--http-address", settings.http_address, settings.http_use_ssl_mutual),
+        (settings.allow_grpc, "--grpc-address", settings.grpc_address, settings.grpc_use_ssl_mutual),
+        (settings.allow_metrics, "--metrics-address", settings.metrics_address, settings.http_use_ssl_mutual),
+    )
+    return [Exposure(flag, address, mutual) for opens, flag, address, mutual in doors if opens]
 
 
 def _check_ports(settings: TensorSettings) -> None:
@@ -100,7 +133,7 @@ def _old_trace_flags(settings: TensorSettings, given: frozenset[str]) -> Iterato
 
 
 def _has_notice(row: Setting) -> bool:
-    return bool(row.replacement or (row.effect and not row.refused))
+    return bool(row.replacement or row.effect)
 
 
 def _notice(row: Setting) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bident.settings.doors import Clouds, Grpc, Http, Metrics
 from bident.settings.engine import BackendSettings, Cache, Devices, RateLimit, SharedMemory, Tracing
+from bident.settings.security import Security
 from bident.settings.server import Logging, Repository, Server
 from bident.settings.setting import Setting, rows
 
@@ -16,6 +17,7 @@ GROUPS = (
     Http,
     Grpc,
     Metrics,
+    Security,
     Tracing,
     RateLimit,
     Cache,
@@ -37,6 +39,7 @@ class TensorSettings(
     Http,
     Grpc,
     Metrics,
+    Security,
     Tracing,
     RateLimit,
     Cache,

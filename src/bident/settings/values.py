@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bident.settings.patterns import compile_pattern
 
 Pairs = dict[str, dict[str, str]]
 """Settings by the name they are for; those for no name in particular are under ``""``."""
@@ -31,10 +34,24 @@ class Named(NamedTuple):
     value: str
 
 
+class Api(Enum):
+    """What a request asks for, in the words of Triton's options: the groups in which APIs can be restricted."""
+
+    HEALTH = "health"
+    METADATA = "metadata"
+    INFERENCE = "inference"
+    SHARED_MEMORY = "shared-memory"
+    MODEL_CONFIG = "model-config"
+    MODEL_REPOSITORY = "model-repository"
+    STATISTICS = "statistics"
+    TRACE = "trace"
+    LOGGING = "logging"
+
+
 class RestrictedApi(NamedTuple):
     """APIs that are served only to requests with the header ``key: value``."""
 
-    apis: frozenset[str]
+    apis: frozenset[Api]
     key: str
     value: str
 
@@ -47,17 +64,7 @@ class RateLimitResource(NamedTuple):
     device: int | None
 
 
-API_CATEGORIES = (
-    "health",
-    "metadata",
-    "inference",
-    "shared-memory",
-    "model-config",
-    "model-repository",
-    "statistics",
-    "trace",
-    "logging",
-)
+_APIS = {api.value: api for api in Api}
 
 _TRUTH = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
@@ -109,6 +116,12 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _pattern(text: str) -> str:
+    if text:
+        compile_pattern(text)
+    return text
+
+
 def _named(text: str) -> Named:
     """``name,key=value``, or ``key=value`` for all; a comma after the ``=`` belongs to the value."""
     head, equals, value = text.partition("=")
@@ -139,16 +152,16 @@ def _restricted(text: str) -> RestrictedApi:
     key, equals, value = header.partition("=")
     if not colon or not equals or not key:
         raise ValueError(f"option format is '<api>[,<api>...]:<header>=<value>'. Got {text}")
-    names = frozenset(name.strip() for name in apis.split(","))
-    if unknown := sorted(names.difference(API_CATEGORIES)):
-        raise ValueError(f"unknown restricted api '{unknown[0]}'; expected {', '.join(API_CATEGORIES)}")
-    return RestrictedApi(names, key, value)
+    names = {name.strip() for name in apis.split(",")}
+    if unknown := sorted(names.difference(_APIS)):
+        raise ValueError(f"unknown restricted api '{unknown[0]}'; expected {', '.join(_APIS)}")
+    return RestrictedApi(frozenset(_APIS[name] for name in names), key, value)
 
 
 def _restricted_groups(groups: list[RestrictedApi]) -> tuple[RestrictedApi, ...]:
-    seen: set[str] = set()
+    seen: set[Api] = set()
     for group in groups:
-        if twice := sorted(seen & group.apis):
+        if twice := sorted(api.value for api in seen & group.apis):
             raise ValueError(f"restricted api '{twice[0]}' can not be specified in multiple config groups")
         seen |= group.apis
     return tuple(groups)
@@ -158,9 +171,9 @@ def _resource(text: str) -> RateLimitResource:
     parts = text.split(":")
     try:
         name, amount, *device = parts
-        if not name or len(device) > 1:
+        if not name or len(device) > 1 or int(amount) < 0:
             raise ValueError
-        return RateLimitResource(name.lower(), int(amount), int(device[0]) if device else None)
+        return RateLimitResource(name, int(amount), int(device[0]) if device else None)
     except ValueError:
         raise ValueError(f"option format is '<resource_name>:<count>[:<device>]'. Got {text}") from None
 
@@ -220,6 +233,7 @@ PORT = whole(0, 65535)
 REAL = Kind("<number>", _real)
 TEXT = Kind("<string>", str)
 FILE = Kind("<path>", _path)
+PATTERN = Kind("<regular expression>", _pattern)
 NAMES = Kind("<string>", str, tuple)
 FOLDERS = Kind("<path>", _path, tuple)
 PAIRS = Kind("<setting>=<value>", _pair, dict)

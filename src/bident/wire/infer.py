@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bident.errors import ServeError
 from bident.wire.datatypes import DataType
+
+if TYPE_CHECKING:
+    from bident.wire.trace import Trace
 
 _MOST_ELEMENTS = (2**63 - 1) // 8
 """As many elements of the widest datatype as numpy can count the bytes of."""
@@ -72,7 +75,7 @@ class InferRequest:
     none. The engine sets ``batch_size`` (rows), ``signature`` (requests may share a batch when it is equal)
     and the clocks (monotonic nanoseconds); a door sets ``cancelled`` when the client has gone. Who asks
     on behalf of another request sets ``spent``, to which this one's times are added, and
-    ``may_lack_outputs`` if it can do without some of ``outputs``.
+    ``may_lack_outputs`` if it can do without some of ``outputs``. ``trace`` is there if the request was sampled.
     """
 
     # Defaults live on the class: one is made per request, and most never differ from them.
@@ -89,6 +92,7 @@ class InferRequest:
     deadline_ns: int = 0
     cancelled: bool = False
     spent: Spent | None = None
+    trace: Trace | None = None
     may_lack_outputs: bool = False
     reply: Callable[[InferResponse], Outcome]
     """Set by the door before the request is handed to the engine."""
@@ -111,11 +115,12 @@ class InferRequest:
 class Column:
     """One output tensor of a whole executed batch, shared by the answers that are slices of it.
 
-    ``rendered`` is a door's own form of the whole column, kept here so that it is made once however
-    many answers slice it.
+    ``rendered`` and ``packed`` are the whole column as the JSON door and as the binary one write it,
+    kept here so that it is made once however many answers slice it.
     """
 
     rendered: Any = None
+    packed: Any = None
 
     def __init__(self, name: str, datatype: DataType, array: NDArray[Any]) -> None:
         self.name = name

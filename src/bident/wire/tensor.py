@@ -36,20 +36,31 @@ def unpack(name: str, datatype: DataType, shape: tuple[int, ...], count: int, ra
 
     Raises INVALID_ARG naming the input ``name`` when ``raw`` is not exactly that tensor.
     """
+    check_size(name, datatype, shape, count, len(raw))
     if datatype is BYTES:
         return _unpack_bytes(name, count, raw).reshape(shape)
-    expected = count * datatype.size
-    if len(raw) != expected:
-        raise invalid_arg(
-            f"input byte size mismatch for input {shown(name)}. Expected {expected}, got {len(raw)}: "
-            f"shape {list(shape)} of {datatype.name} takes {datatype.size} bytes an element"
-        )
     if datatype is BOOL:
         # Any byte but 0 is true; numpy must never see a bool that is neither 0 nor 1.
         truth: NDArray[Any] = np.frombuffer(raw, np.uint8) != 0
         return truth.reshape(shape)
     elements: NDArray[Any] = np.frombuffer(raw, datatype.numpy)
     return elements.reshape(shape)
+
+
+def check_size(name: str, datatype: DataType, shape: tuple[int, ...], count: int, size: int) -> None:
+    """Raise INVALID_ARG naming the input ``name`` if ``size`` bytes cannot be a tensor of ``shape``."""
+    if datatype is BYTES:
+        # Each element takes at least its four length bytes, so a lying count cannot make us allocate.
+        if count * _LENGTH.size > size:
+            raise invalid_arg(
+                f"expected {count} string elements for inference input {shown(name)}, but its {size} bytes "
+                f"cannot hold that many (each starts with a 4-byte little-endian length)"
+            )
+    elif size != count * datatype.size:
+        raise invalid_arg(
+            f"input byte size mismatch for input {shown(name)}. Expected {count * datatype.size}, got {size}: "
+            f"shape {list(shape)} of {datatype.name} takes {datatype.size} bytes an element"
+        )
 
 
 def _pack_bytes(array: NDArray[Any]) -> bytes:
@@ -64,12 +75,6 @@ def _pack_bytes(array: NDArray[Any]) -> bytes:
 def _unpack_bytes(name: str, count: int, raw: bytes | memoryview) -> NDArray[Any]:
     data = bytes(raw)
     size = len(data)
-    # Each element takes at least its four length bytes, so a lying count cannot make us allocate.
-    if count * _LENGTH.size > size:
-        raise invalid_arg(
-            f"expected {count} string elements for inference input {shown(name)}, but its {size} bytes "
-            f"cannot hold that many (each starts with a 4-byte little-endian length)"
-        )
     elements = np.empty(count, dtype=object)
     at = 0
     for index in range(count):

@@ -13,7 +13,7 @@ def test_the_thread_lane_is_all_that_differs(tmp_path):
     plain, thread = config(tmp_path, "plain"), config(tmp_path, "thread")
     assert thread.removeprefix(plain) == 'parameters { key: "LANE" value: { string_value: "thread" } }\n'
     sources = [(tmp_path / name / "1" / "model.py").read_bytes() for name in ("plain", "thread")]
-    assert sources == [python_models.MODEL.read_bytes()] * 2
+    assert sources == [(python_models.MODELS / "identity.py").read_bytes()] * 2
 
 
 def test_only_a_model_that_may_batch_asks_for_batching(tmp_path):

@@ -73,7 +73,7 @@ async def test_time_in_the_queue_is_queue_time_and_time_in_the_model_is_infer_ti
 
 
 @on_loop
-async def test_a_failed_request_adds_its_time_to_failures_only() -> None:
+async def test_a_failed_request_adds_its_time_to_failures_and_its_run_to_executions() -> None:
     def fail(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         raise ValueError("no")
 
@@ -86,7 +86,8 @@ async def test_a_failed_request_adds_its_time_to_failures_only() -> None:
     stats = servable.stats
     assert stats.fail.count == 1
     assert stats.fail.ns >= 7_000_000
-    assert (stats.success.ns, stats.queue.ns, stats.compute_infer.ns, stats.batches) == (0, 0, 0, {})
+    assert (stats.success.ns, stats.queue.ns, stats.compute_infer.ns, stats.inferences) == (0, 0, 0, 0)
+    assert (stats.executions, list(stats.batches)) == (1, [1])
 
 
 # Where it runs, and how it ends

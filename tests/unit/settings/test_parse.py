@@ -8,7 +8,7 @@ import pytest
 
 from bident.errors import Code, SettingsError
 from bident.settings import TABLE, Setting, TensorSettings, canonical_flags, parse_tensor_args
-from bident.settings.values import Named, RateLimitResource, RestrictedApi
+from bident.settings.values import Api, Named, RateLimitResource, RestrictedApi
 
 EXPLICIT = ["--model-control-mode=explicit"]
 EXAMPLES = {
@@ -21,8 +21,8 @@ EXAMPLES = {
     "[<name>,]<setting>=<value>": ("python,a=b", {"python": {"a": "b"}}),
     "<name>,<setting>=<value>": ("local,a=b", {"local": {"a": "b"}}),
     "[<mode>,]<setting>=<value>": ("triton,file=f", (Named("triton", "file", "f"),)),
-    "<apis>:<header>=<value>": ("health:k=v", (RestrictedApi(frozenset({"health"}), "k", "v"),)),
-    "<name>:<count>[:<device>]": ("R:3", (RateLimitResource("r", 3, None),)),
+    "<apis>:<header>=<value>": ("health:k=v", (RestrictedApi(frozenset({Api.HEALTH}), "k", "v"),)),
+    "<name>:<count>[:<device>]": ("R:3", (RateLimitResource("R", 3, None),)),
     "<device>:<bytes>": ("0:64", {0: 64}),
     "<device>:<fraction>": ("0:0.5", {0: 0.5}),
 }
@@ -48,10 +48,18 @@ def example(row: Setting) -> tuple[str, object]:
 
 
 def needed(row: Setting) -> list[str]:
-    return EXPLICIT if row.name == "load_model" else []
+    if row.name == "load_model":
+        return EXPLICIT
+    if row.name.endswith("_address"):
+        return ["--insecure"]
+    door, _, what = row.name.partition("_")
+    files = [f"--{door}-server-cert=c", f"--{door}-server-key=k", f"--{door}-root-cert=r"]
+    if what.startswith("use_ssl"):
+        return files
+    return [f"--{door}-use-ssl=1", *files] if what.endswith(("_cert", "_key")) else []
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if not row.refused], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_every_setting_from_every_source(row: Setting, tmp_path: Path) -> None:
     text, value = example(row)
     ways = [[row.flag]] if not row.takes_value else [[f"{row.flag}={text}"], [row.flag, text]]
@@ -129,6 +137,8 @@ def test_an_unambiguous_start_of_a_flag_is_enough() -> None:
         (["--metrics-config=x"], "option format is <setting>=<value>. Got x"),
         (["--trace-config=level=loud"], "Got LOUD; expected OFF or TIMESTAMPS"),
         (["--http-restricted-api=helth:k=v"], "unknown restricted api 'helth'"),
+        (["--http-header-forward-pattern=("], "Invalid regex pattern"),
+        (["--grpc-header-forward-pattern=(a+)+"], "can take very long"),
         (["--http-restricted-api=health:k=v", "--http-restricted-api=trace,health:k=w"], "multiple config groups"),
         (["--model-repository="], "the path is empty"),
         (["--http-idle-timeout-secs=-1"], "expected a number of at least 0"),

@@ -55,8 +55,6 @@ def test_settings_without_effect_are_accepted_and_said() -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "--http-restricted-api=health:key=secret",
-        "--grpc-restricted-protocol=health:key=secret",
         "--grpc-use-ssl=true",
         "--grpc-use-ssl-mutual=true",
     ],

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable
 from time import monotonic_ns
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from bident.backends.base import Arrays, Server
 from bident.backends.python.messages import (
@@ -24,6 +25,7 @@ from bident.backends.python.messages import (
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import from_numpy
 from bident.wire.infer import InferInput, InferRequest, InferResponse, Outcome
+from bident.wire.trace import Trace
 
 logger = logging.getLogger("bident.python")
 
@@ -72,6 +74,8 @@ class ModelCalls:
         self._asked: dict[int, InferRequest] = {}
         self._given_up: set[int] = set()
         self._tasks: set[asyncio.Future[None]] = set()
+        self.traces: WeakValueDictionary[int, Trace] = WeakValueDictionary()
+        """Those of the requests that the model has been given, by their ids: its calls may be on their behalf."""
 
     def take(self, event: Event) -> None:
         """Carry out what a worker asks; what else it says is not for here."""
@@ -97,6 +101,9 @@ class ModelCalls:
         try:
             self._check(call, version)
             request = _request(call, version)
+            asking = self.traces.get(call.request.trace_id)
+            if asking is not None:
+                request.trace = asking.child()
             request.reply = lambda response: self._answer(worker, call, response)
             self._asked[call.call] = request
             self._server.infer(request)

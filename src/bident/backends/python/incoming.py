@@ -161,6 +161,7 @@ def _infer(frame: Frame) -> InferCall:
         flags=_count(header["flags"]),
         timeout_us=_count(header["timeout"]),
         trace=None if header.get("trace") is None else _text(header["trace"]),
+        trace_id=_count(header.get("trace_id", 0)),
     )
     version = _number(header["version"])
     return InferCall(_number(header["call"]), _text(header["model"]), version, header["decoupled"] is True, request)

@@ -51,6 +51,9 @@ class InsideInstance(HostedInstance):
         self._host = InsideHost(spec, self._take, self._enter, metrics, patience, inline=inline)
 
     def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+        for request in requests:
+            if request.trace is not None:
+                self._calls.traces[request.trace.id] = request.trace
         self._host.run(Job(number, requests, inputs))
 
 

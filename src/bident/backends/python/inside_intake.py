@@ -11,7 +11,7 @@ from bident.backends.base import Arrays
 from bident.backends.python.messages import SEQUENCE_END, SEQUENCE_START
 from bident.backends.python.tensors import worded
 from bident.backends.python.worker.bident_worker.intake import sliced
-from bident.backends.python.worker.bident_worker.request import DecoupledRequest, InferenceRequest
+from bident.backends.python.worker.bident_worker.request import DecoupledRequest, InferenceRequest, InferenceTrace
 from bident.backends.python.worker.bident_worker.sender import Batch
 from bident.wire.infer import InferRequest
 
@@ -54,6 +54,9 @@ def requests_of(job: Job, link: Any, decoupled: bool) -> tuple[Batch, list[Infer
             request._request_id = told.id
         if told.parameters or told.timeout_us or told.priority or told.sequence_id or told.sequence_start:
             _tell(request, told)
+        if told.trace is not None:
+            request._trace = InferenceTrace(told.trace.context)
+            request._trace._number = told.trace.id
         requests.append(request)
     return batch, requests
 

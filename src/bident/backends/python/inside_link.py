@@ -257,6 +257,7 @@ class InsideLink:
             flags=header["flags"],
             timeout_us=header["timeout"],
             trace=header["trace"],
+            trace_id=header["trace_id"],
         )
         self._post([InferCall(call, header["model"], header["version"], header["decoupled"], request)])
 

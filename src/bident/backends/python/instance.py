@@ -151,16 +151,12 @@ class HostedInstance(RequestInstance):
         sent = self._sent[reply.batch]
         if reply.final:
             self._note_final(sent, 1)
-        error = reply.error
         if reply.rescheduled:
-            error = ServeError(
-                Code.UNSUPPORTED,
-                f"model '{self._host.spec.model_name}' wants a request once more (REQUEST_RELEASE_RESCHEDULE), which "
-                "only models with iterative sequences may: answer it, or send several responses",
-            )
+            sent.answers.rescheduled(reply.index)
+            return
         told = sent.answers.replied
         try:
-            told(reply.index, reply.outputs, error=error, parameters=reply.parameters, final=reply.final)
+            told(reply.index, reply.outputs, error=reply.error, parameters=reply.parameters, final=reply.final)
         except Exception as wrong:
             if reply.final:
                 told(reply.index, {}, error=self._senseless(wrong))
@@ -209,9 +205,18 @@ class PythonInstance(HostedInstance):
         """Send a batch to the worker in one message."""
         host = self._host
         if not self._batching:
-            host.send(messages.Batch(number, [_told(request, inputs) for request in requests]))
+            host.send(messages.Batch(number, [self._told(request, inputs) for request in requests]))
         elif not _are_plain(requests) or not host.send_plain(number, len(requests), requests[0].batch_size, inputs):
-            host.send(messages.Batch(number, [_told(request) for request in requests], inputs))
+            host.send(messages.Batch(number, [self._told(request) for request in requests], inputs))
+
+    def _told(self, request: InferRequest, inputs: Arrays | None = None) -> messages.Request:
+        """What the worker is told of a request; its inputs too, where they are not told for the whole batch."""
+        told = _told(request, inputs)
+        trace = request.trace
+        if trace is not None:
+            told.trace, told.trace_id = trace.context, trace.id
+            self._calls.traces[trace.id] = trace
+        return told
 
 
 def _are_plain(requests: Sequence[InferRequest]) -> bool:
@@ -220,13 +225,12 @@ def _are_plain(requests: Sequence[InferRequest]) -> bool:
     for request in requests:
         if request.batch_size != rows or request.id or request.outputs is not None or request.parameters is not None:
             return False
-        if request.timeout_us or request.priority or request.sequence_id or request.sequence_start:
+        if request.timeout_us or request.priority or request.sequence_id or request.sequence_start or request.trace:
             return False
     return True
 
 
-def _told(request: InferRequest, inputs: Arrays | None = None) -> messages.Request:
-    """What the worker is told of a request; its inputs too, where they are not told for the whole batch."""
+def _told(request: InferRequest, inputs: Arrays | None) -> messages.Request:
     flags = 0
     if request.sequence_start:
         flags |= SEQUENCE_START

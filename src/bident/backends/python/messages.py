@@ -34,6 +34,9 @@ class Request:
     timeout_us: int = 0
     priority: int = 0
     trace: str | None = None
+    """The W3C trace context, as JSON."""
+    trace_id: int = 0
+    """Of the server's own trace; 0 if there is none."""
 
 
 @dataclass(slots=True)

@@ -144,4 +144,6 @@ def _details(request: Request) -> dict[str, Any]:
         said["parameters"] = request.parameters
     if request.trace is not None:
         said["trace"] = request.trace
+    if request.trace_id:
+        said["trace_id"] = request.trace_id
     return said

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from functools import partial
 
-from bident.doors.http.aside import aside
+from bident.doors.aside import aside
 from bident.doors.http.exchange import Buffer
 from bident.errors import Code, ServeError, invalid_arg
 
@@ -70,7 +70,8 @@ def choose(accepted: bytes) -> bytes:
         name, _, parameters = item.partition(b";")
         weights[name.strip()] = _weight(parameters)
     others = weights.get(b"*", 0.0)
-    best = max(_OFFERED, key=lambda name: weights.get(name, others))  # the first of equals
+    offered = (*(name for name in weights if name in _OFFERED), *_OFFERED)
+    best = max(offered, key=lambda name: weights.get(name, others))  # the first of equals
     best_weight = weights.get(best, others)
     return best if best_weight > 0 and best_weight >= weights.get(b"identity", 0.0) else b""
 

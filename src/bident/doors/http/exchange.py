@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import orjson
 
 from bident.doors.http.status import LINE, STATUS
-from bident.doors.http.stream import MOST_AT_ONCE, Stream
+from bident.doors.http.stream import Stream
+from bident.doors.pace import MOST_AT_ONCE
 from bident.errors import ServeError
 
 if TYPE_CHECKING:
+    from bident.wire.trace import Trace
     from bident.doors.http.protocol import HttpConnection
 
 logger = logging.getLogger("bident.http")
@@ -41,6 +43,10 @@ class Exchange:
     """What the target's pattern left open, in order."""
     body: bytes = b""
     received_ns: int = 0
+    begun_ns: int = 0
+    """When its first byte came, if not all of it came at once."""
+    trace: Trace | None = None
+    """Of the request in it, if that was sampled."""
     http_1_0: bool = False
     abandoned: bool = False
     data: Sequence[Buffer] | None = None
@@ -49,6 +55,8 @@ class Exchange:
     """How many bytes of the answer wait for the answers before it."""
     stream: Stream | None = None
     """The answer, if it comes piece by piece."""
+    sent_headers: dict[bytes, bytes] | None = None
+    """The headers with their names as the client wrote them, where the server keeps those."""
     on_abandon: Callable[[], None] | None = None
     """Called when the client goes before its answer is ready."""
 

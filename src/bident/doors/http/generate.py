@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from bident.doors.http.aside import aside
+from bident.doors.access import Api
+from bident.doors.aside import aside
+from bident.doors.http import compat
 from bident.doors.http.exchange import Exchange, error_body
 from bident.doors.http.generate_request import parse
 from bident.doors.http.generate_response import encode
 from bident.doors.http.routes import Routes
 from bident.doors.http.status import STATUS
+from bident.doors.http.traced import begin_trace, sending
 from bident.doors.http.v2_request import JSON_ANSWER
 from bident.doors.http.v2_response import takes_long
 from bident.engine.engine import Engine
@@ -37,21 +40,25 @@ _ANSWERED = Outcome.ANSWERED
 _FAILED = Outcome.FAILED
 
 Reply = Callable[[InferResponse], Outcome]
-Answer = Callable[[Exchange, bool], Reply]
+Encode = Callable[[InferResponse], bytes]
+Answer = Callable[[Exchange, bool, Encode], Reply]
 """Makes what answers an exchange, for a model that is decoupled or not."""
 
 
 class Generate:
     """Serves the generate extension of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, compatible: bool = False) -> None:
+        """``compatible``: with the numbers that Triton makes of JSON, and the JSON that it makes of numbers."""
         self._engine = engine
+        self._parse = compat.parse_generate if compatible else parse
+        self._encode = compat.encode_generate if compatible else encode
 
     def routes_into(self, routes: Routes) -> None:
         """Add the routes to ``routes``."""
         for model, version in (("/v2/models/{}", ("",)), ("/v2/models/{}/versions/{#}", ())):
-            routes.add("POST", f"{model}/generate", self.generate, defaults=version)
-            routes.add("POST", f"{model}/generate_stream", self.generate_stream, defaults=version)
+            routes.add("POST", f"{model}/generate", self.generate, defaults=version, api=Api.INFERENCE)
+            routes.add("POST", f"{model}/generate_stream", self.generate_stream, defaults=version, api=Api.INFERENCE)
 
     def generate(self, exchange: Exchange) -> Awaitable[None] | None:
         """Answer with the model's one response."""
@@ -67,7 +74,7 @@ class Generate:
         encoding = exchange.headers.get(b"content-encoding", b"").strip().lower()
         if encoding not in (b"", b"identity"):
             raise invalid_arg("Unsupported content-encoding, only 'identity' is supported.")
-        read = partial(parse, (name, version), servable.config, exchange.body, exchange.received_ns)
+        read = partial(self._parse, (name, version), servable.config, exchange.body, exchange.received_ns)
         if len(exchange.body) > _READ_HERE:
             return self._ask_long(exchange, answer, read)
         self._queue(exchange, servable, read(), answer)
@@ -80,7 +87,9 @@ class Generate:
             self._queue(exchange, self._engine.servable(*exchange.params), request, answer)
 
     def _queue(self, exchange: Exchange, servable: Servable, request: InferRequest, answer: Answer) -> None:
-        request.reply = answer(exchange, servable.config.decoupled)
+        request.reply = answer(exchange, servable.config.decoupled, self._encode)
+        if self._engine.tracing.is_on:
+            begin_trace(self._engine.tracing, exchange, request)
         servable.infer(request)
         if exchange.data is None:
             exchange.on_abandon = partial(self._engine.cancel, request)
@@ -97,9 +106,10 @@ class _Written(NamedTuple):
 class _OneAnswer:
     """The answer of ``/generate``: the one response there must be."""
 
-    def __init__(self, exchange: Exchange, decoupled: bool) -> None:
+    def __init__(self, exchange: Exchange, decoupled: bool, encode: Encode) -> None:
         self._exchange = exchange
         self._decoupled = decoupled
+        self._encode = encode
         self._first: _Written | None = None
 
     def __call__(self, response: InferResponse) -> Outcome:
@@ -111,9 +121,9 @@ class _OneAnswer:
                 return self._refuse(cancel=True)
             if response.final and takes_long(response, JSON_ANSWER):
                 exchange.on_abandon = None
-                exchange.respond_later(_respond_later(exchange, response))
+                exchange.respond_later(_respond_later(exchange, response, self._encode))
                 return Outcome.LATER
-            self._first = _write(response)
+            self._first = _write(response, self._encode)
         if not response.final:
             return _ANSWERED
         if self._first is None:
@@ -134,16 +144,17 @@ class _OneAnswer:
 class _Events:
     """The answer of ``/generate_stream``: the first response decides its status, each is an event in it."""
 
-    def __init__(self, exchange: Exchange, decoupled: bool) -> None:
+    def __init__(self, exchange: Exchange, decoupled: bool, encode: Encode) -> None:
         self._exchange = exchange
         self._decoupled = decoupled
+        self._encode = encode
         self._outcome = _ANSWERED
 
     def __call__(self, response: InferResponse) -> Outcome:
         exchange = self._exchange
         if exchange.abandoned or exchange.data is not None:
             return _ANSWERED
-        written = None if _is_only_end(response, self._decoupled) else _write(response)
+        written = None if _is_only_end(response, self._decoupled) else _write(response, self._encode)
         stream = exchange.stream or exchange.begin_stream(200 if written is None else written.status, _EVENTS)
         if written is not None:
             stream.write(b"data: %b\n\n" % written.body)
@@ -160,7 +171,7 @@ def _is_only_end(response: InferResponse, decoupled: bool) -> bool:
     return decoupled and response.final and not response.columns and response.error is None and not response.parameters
 
 
-def _write(response: InferResponse) -> _Written:
+def _write(response: InferResponse, encode: Encode) -> _Written:
     error = response.error
     if error is not None:
         return _Written(STATUS[error.code], error_body(error.message), _ANSWERED)
@@ -174,11 +185,13 @@ def _write(response: InferResponse) -> _Written:
         return _Written(500, error_body(text), _FAILED)
 
 
-async def _respond_later(exchange: Exchange, response: InferResponse) -> None:
+async def _respond_later(exchange: Exchange, response: InferResponse, encode: Encode) -> None:
     """Have a thread write the one response, and say what became of it."""
     answered = False
     try:
-        exchange.respond(200, (await aside(partial(encode, response)),))
+        encoded = await aside(partial(encode, response))
+        with sending(exchange):
+            exchange.respond(200, (encoded,))
         answered = True
     finally:
         if response.settled is not None:

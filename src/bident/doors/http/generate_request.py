@@ -7,6 +7,7 @@ of both. Shapes are not in the body; they follow from the model's and from how m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,34 +19,42 @@ from bident.doors.http.hints import json_hint
 from bident.doors.http.v2_elements import tensor_data
 from bident.doors.http.v2_json import LARGE_BODY
 from bident.doors.http.v2_large import elements_of, keys_of, length_of, loads_large, plain
-from bident.errors import ServeError, invalid_arg
+from bident.doors.http.v2_request import INT64
+from bident.errors import MalformedError, ServeError, invalid_arg
 from bident.model.config import ModelConfig, TensorSpec
 from bident.wire.infer import InferInput, InferRequest, element_count
 from bident.wire.shown import shown
 
-_NESTED = "parameters"
+NESTED = "parameters"
 """The member whose members count as if they were the body's own."""
-_INT64 = range(-(2**63), 2**63)
 
 Inputs = dict[str, TensorSpec]
 
 
-def parse(model: tuple[str, str], config: ModelConfig, body: bytes, received_ns: int) -> InferRequest:
+def parse(
+    model: tuple[str, str],
+    config: ModelConfig,
+    body: bytes,
+    received_ns: int,
+    amend: Callable[[ModelConfig, dict[str, Any]], None] | None = None,
+) -> InferRequest:
     """The request in ``body`` to ``model`` (name and version, "" for the latest).
 
-    Raises INVALID_ARG with what is wrong and where.
+    ``amend`` may change the body's members before they are looked at. Raises INVALID_ARG with what is wrong and where.
     """
     document = _loads(body, config.inputs)
+    if amend is not None:
+        amend(config, document)
     request_id = document.get("id", "")
     if type(request_id) is not str:
         if "id" not in config.inputs:
-            raise invalid_arg(
+            raise MalformedError(
                 f"Unable to parse 'id': attempt to access JSON non-string as string, got {shown(request_id)}"
             )
         request_id = ""
     mapping = _Mapping(config)
     for key, value in document.items():
-        if key == _NESTED:
+        if key == NESTED:
             mapping.take_nested(value)
         else:
             mapping.take(key, value)
@@ -75,21 +84,22 @@ class _Mapping:
 
     def take_nested(self, members: Any) -> None:
         """``members`` is the value of ``parameters``."""
-        if _NESTED in self._specs:
+        if NESTED in self._specs:
             raise invalid_arg(
-                f"Keyword '{_NESTED}' for nested schema also given as input tensor name: the generate routes cannot "
+                f"Keyword '{NESTED}' for nested schema also given as input tensor name: the generate routes cannot "
                 f"fill that input, /infer can"
             )
         if type(members) is not dict:
-            raise invalid_arg(
-                f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object, "
+            raise MalformedError(
+                f"Expected JSON object for keyword: '{NESTED}': attempt to access JSON non-object as object, "
                 f"got {shown(members)}"
             )
         try:
             for key, value in members.items():
                 self.take(key, value)
         except ServeError as error:
-            raise ServeError(error.code, f"Converting keyword: '{_NESTED}': {error.message}") from None
+            made = MalformedError if isinstance(error, MalformedError) else invalid_arg
+            raise made(f"Converting keyword: '{NESTED}': {error.message}") from None
 
 
 def _tensor(spec: TensorSpec, dims: tuple[int, ...], value: Any) -> InferInput:
@@ -120,7 +130,7 @@ def _shape(name: str, dims: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def _parameter(key: str, value: Any) -> Any:
     kind = type(value)
-    if kind is int and value not in _INT64:
+    if kind is int and value not in INT64:
         return float(value)  # as Triton has it: parameters are 64-bit integers with a sign, or doubles
     if kind not in (str, int, float, bool):
         raise invalid_arg(
@@ -133,19 +143,19 @@ def _parameter(key: str, value: Any) -> Any:
 def _loads(body: bytes, specs: Inputs) -> dict[str, Any]:
     example = f'a JSON object such as {{"{next(iter(specs), "INPUT")}": ...}}'
     if not body.strip():
-        raise invalid_arg(f"failed to parse the request JSON buffer: the body is empty: POST {example}")
+        raise MalformedError(f"failed to parse the request JSON buffer: the body is empty: POST {example}")
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY else loads_large(body, partial(_member, specs))
     except (ValueError, RuntimeError) as error:  # RuntimeError: simdjson's, of depth and of 65-bit integers
-        raise invalid_arg(f"failed to parse the request JSON buffer: {error}{json_hint(body)}") from None
+        raise MalformedError(f"failed to parse the request JSON buffer: {error}{json_hint(body)}") from None
     if type(document) is not dict:
-        raise invalid_arg(f"attempt to get members for non-object: the body must be {example}")
+        raise MalformedError(f"attempt to get members for non-object: the body must be {example}")
     return document
 
 
 def _member(specs: Inputs, key: str, value: Any) -> Any:
     """A member of a large body, from simdjson: of what is no tensor only as much as shows what is wrong with it."""
-    if key == _NESTED and isinstance(value, simdjson.Object):
+    if key == NESTED and isinstance(value, simdjson.Object):
         return {inner: _value(specs.get(inner), value[inner]) for inner in keys_of(value)}
     return _value(specs.get(key), value)
 
@@ -161,7 +171,7 @@ def _value(spec: TensorSpec | None, value: Any) -> Any:
 
 def _check_flat(name: str, items: int, elements: int) -> None:
     if items != elements:
-        raise invalid_arg(
+        raise MalformedError(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input {shown(name)} takes "
             f"a flat array, and the {items} items of this one hold {elements} elements"
         )

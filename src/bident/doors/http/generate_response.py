@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,12 @@ from bident.wire.infer import InferOutput, InferResponse
 _FORM = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS
 
 
-def encode(response: InferResponse) -> bytes:
+def write(members: dict[str, Any]) -> bytes:
+    """``members`` as JSON, their keys sorted."""
+    return orjson.dumps(members, option=_FORM)
+
+
+def encode(response: InferResponse, write: Callable[[dict[str, Any]], bytes] = write) -> bytes:
     """An object with each output, each parameter of the response, and where they come from; keys are sorted.
 
     An output of one element is that value, any other a flat array. Where two have the same name the
@@ -27,7 +33,7 @@ def encode(response: InferResponse) -> bytes:
     members["model_version"] = response.model_version
     if response.id:
         members["id"] = response.id
-    return orjson.dumps(members, option=_FORM)
+    return write(members)
 
 
 def _value(output: InferOutput) -> Any:

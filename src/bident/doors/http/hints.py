@@ -8,6 +8,17 @@ _SINGLE_QUOTED = re.compile(rb"[\[{,:]\s*'")
 _RAW_CONTROL = re.compile(rb'"[^"\\]*[\x00-\x1f]')
 
 
+_TLS_RECORD = b"\x16\x03"
+"""How every TLS connection begins: a handshake, in one of the versions 3.x."""
+
+
+def malformed_hint(data: bytes | memoryview) -> str:
+    """What is probably meant by bytes that are no HTTP request; empty if there is no telling."""
+    if bytes(data[:2]) == _TLS_RECORD:
+        return "; it is TLS, and this port speaks plain HTTP: use http://, or start the server with --http-use-ssl"
+    return ""
+
+
 def json_hint(body: bytes) -> str:
     """A hint to append to the parser's message, or an empty string."""
     head = body[: 64 * 1024]

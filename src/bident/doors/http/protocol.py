@@ -105,7 +105,10 @@ class HttpConnection(asyncio.Protocol):
         if known is not None and not server.is_draining:
             exchange = known.repeated(self, data)
             if exchange is not None:
-                self.accept(known.resource, exchange)
+                if server.access is None or (refused := server.refusal(known.resource, exchange.headers)) is None:
+                    self.accept(known.resource, exchange)
+                else:
+                    self.answer_unrouted(refused, exchange)
                 return
         if reader.stopped:
             return

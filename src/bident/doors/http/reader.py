@@ -8,11 +8,13 @@ folded headers. What it leaves to its user is settled here.
 from __future__ import annotations
 
 import logging
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import httptools
 
 from bident.doors.http.exchange import Exchange
+from bident.doors.http.hints import malformed_hint
 from bident.doors.http.known_head import KnownHead
 from bident.doors.http.routes import Resource, Unrouted
 
@@ -36,6 +38,7 @@ class RequestReader:
     """The parser of one connection: hands it whole requests to ``accept``, and impossible ones to ``refuse``."""
 
     __slots__ = (
+        "_begun_ns",
         "_chances",
         "_chunks",
         "_connection",
@@ -47,6 +50,7 @@ class RequestReader:
         "_pieces",
         "_plain_head",
         "_route",
+        "_sent_headers",
         "_server",
         "_size",
         "_target",
@@ -66,13 +70,16 @@ class RequestReader:
         """Nothing that the client sends is looked at any more."""
         self.begun = False
         """Part of a request has come."""
+        self._begun_ns = 0
+        """When part of a request came, as long as the rest has not."""
         self.begun_at = 0.0
         """When its first part came, or, once stopped, when the last answer was written."""
         self.exchange: Exchange | None = None
         """That request, from the end of its head to the end of its body."""
         self.known: KnownHead | None = None
         """The head of the last request, while nothing of another one has come."""
-        self._chances = _CHANCES
+        # A head that is recognised is not parsed, so its names are not seen.
+        self._chances = 0 if server.keeps_names else _CHANCES
         self.whole: bytes | None = None
         """What has been received, while it is fed, if a request begins with its first byte: it may be just that."""
         self._fed = 0
@@ -80,6 +87,7 @@ class RequestReader:
         """It began in the same read as the one before it ended, so ``_fed`` does not count its first part."""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
+        self._sent_headers: dict[bytes, bytes] | None = {} if server.keeps_names else None
         self._plain_head = b""
         self._route: Resource | Unrouted | None = None
         self._limit = 0
@@ -104,7 +112,7 @@ class RequestReader:
             self._connection.refuse(500, "internal error in the server; its log has the details")
         except httptools.HttpParserError as error:
             if not self.stopped:
-                self._connection.refuse_malformed(str(error))
+                self._connection.refuse_malformed(f"{error}{malformed_hint(data)}")
         if self.begun and not self.stopped:
             self._check_unfinished(len(data))
 
@@ -144,12 +152,16 @@ class RequestReader:
                 self._chances = _CHANCES
         self._target = b""
         self._headers = {}
+        if self._sent_headers is not None:
+            self._sent_headers = {}
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
+        if self._sent_headers is not None:
+            self._sent_headers[name] = value
 
     def on_headers_complete(self) -> None:
         if self.stopped:
@@ -158,6 +170,8 @@ class RequestReader:
         headers = self._headers
         keep_alive = parser.should_keep_alive() and not self._server.is_draining
         exchange = Exchange(self._connection, parser.get_method(), self._target, headers, keep_alive)
+        if self._sent_headers is not None:
+            exchange.sent_headers = self._sent_headers
         if parser.should_upgrade():
             self._set_upgrade_aside(exchange)
             return
@@ -200,6 +214,8 @@ class RequestReader:
         self._chunks += 1
         if self._chunks == 1:
             self._headers = {}  # trailers end up there, never among the headers
+            if self._sent_headers is not None:
+                self._sent_headers = {}
             if exchange.http_1_0:
                 exchange.keep_alive = False  # 1.0 has no chunks, so whoever sends them is not to be trusted further
 
@@ -210,6 +226,8 @@ class RequestReader:
         self.begun = False
         self.exchange = None
         self._fed = 0
+        if self._begun_ns:
+            exchange.begun_ns, self._begun_ns = self._begun_ns, 0
         pieces = self._pieces
         if pieces:
             if self._size > _UNUSUAL_BODY:
@@ -234,12 +252,15 @@ class RequestReader:
         server = self._server
         headers = exchange.headers
         found = server.routes.find(exchange.target, exchange.method)
+        if not isinstance(found, Unrouted):
+            self._route, exchange.params = found
+            if server.access is not None:
+                found = server.refusal(self._route, headers) or found
         if isinstance(found, Unrouted):
             self._route = found
             self._limit = server.limits.small_body
         else:
-            self._route, exchange.params = found
-            is_binary = self._route.binary and b"inference-header-content-length" in headers
+            is_binary = found[0].binary and b"inference-header-content-length" in headers
             self._limit = server.limits.binary_bytes if is_binary else server.limits.json_bytes
         declared = headers.get(b"content-length")
         coding = headers.get(b"transfer-encoding")
@@ -272,11 +293,11 @@ class RequestReader:
             return
         version = self._parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (exchange.method, exchange.target, version)]
-        for name, value in exchange.headers.items():
-            if name == b"connection":
+        for name, value in (exchange.sent_headers or exchange.headers).items():
+            if name.lower() == b"connection":
                 options = [option.strip() for option in value.split(b",")]
                 value = b", ".join(option for option in options if option.lower() not in _OF_UPGRADES)  # noqa: PLW2901
-            if name not in _OF_UPGRADES:
+            if name.lower() not in _OF_UPGRADES:
                 lines.append(b"%b: %b" % (name, value))
         self._plain_head = b"\r\n".join([*lines, b"", b""])
         self._fed = 0
@@ -285,6 +306,7 @@ class RequestReader:
         """Bound the head, and what a chunked body has beside its content, of a request that has come in part."""
         if self._fed in (0, size):  # its first byte was among the ``size`` that have been fed last
             self.begun_at = self._server.now
+            self._begun_ns = monotonic_ns()
         limit = self._server.limits.head_bytes
         if self.exchange is None:
             if self._fed > limit:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
+from bident.doors.access import Api, Refusal
 from bident.doors.http.exchange import Exchange
 
 Serve = Callable[[Exchange], Awaitable[None] | None]
@@ -22,11 +23,13 @@ class Resource:
     ``serve`` answers the exchange, at once or later; if it is a coroutine function it is run as a
     task. ``binary`` marks bodies that may carry tensors, which have another size limit than JSON.
     ``defaults`` are parameters that the pattern does not have and others of the same ``serve`` do.
+    ``api`` is the group in which it can be restricted.
     """
 
     serve: Serve
     binary: bool = False
     defaults: tuple[str, ...] = ()
+    api: Api | None = None
 
 
 @dataclass
@@ -42,7 +45,7 @@ Found = tuple[Resource, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Unrouted:
-    """Why a target leads nowhere. ``allow``: the verbs it would be served with."""
+    """Why a request is not served. ``allow``: the verbs its target would be served with."""
 
     status: int
     message: str
@@ -51,7 +54,14 @@ class Unrouted:
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What the answer has to say beside its message."""
+        if self.status == 401:
+            return [(b"WWW-Authenticate", b"Bearer")]
         return [(b"Allow", b", ".join(self.allow))] if self.allow else []
+
+    @classmethod
+    def refused(cls, refusal: Refusal) -> Unrouted:
+        """The answer to a request that may not ask for what it asks for."""
+        return cls(401 if refusal.kind == "unauthenticated" else 403, refusal.message)
 
 
 _NOT_FOUND = Unrouted(404, "Not Found")
@@ -73,9 +83,16 @@ class Routes:
         self._depth = 0
 
     def add(
-        self, verb: str, pattern: str, serve: Serve, *, binary: bool = False, defaults: tuple[str, ...] = ()
+        self,
+        verb: str,
+        pattern: str,
+        serve: Serve,
+        *,
+        binary: bool = False,
+        defaults: tuple[str, ...] = (),
+        api: Api | None = None,
     ) -> None:
-        """Serve ``verb`` on ``pattern`` with ``serve``."""
+        """Serve ``verb`` on ``pattern`` with ``serve``; the rest is as :class:`Resource` has it."""
         node = self._root
         segments = pattern.strip("/").split("/")
         self._depth = max(self._depth, len(segments))
@@ -88,7 +105,7 @@ class Routes:
                 node = node.number
             else:
                 node = node.children.setdefault(segment, _Node())
-        resource = Resource(serve, binary, defaults)
+        resource = Resource(serve, binary, defaults, api)
         node.resources[verb.encode()] = resource
         if verb == "GET":
             node.resources[b"HEAD"] = resource

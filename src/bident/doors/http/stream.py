@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bident.doors.http.status import LINE
+from bident.doors.pace import MOMENT_SECONDS as _MOMENT_SECONDS
+from bident.doors.pace import MOST_AT_ONCE
+from bident.doors.pace import MOST_UNSENT as _MOST_UNSENT
 
 if TYPE_CHECKING:
     from bident.doors.http.exchange import Exchange
 
-_MOST_UNSENT = 16 << 20
-"""While a stream is written, more than these many bytes may wait for the client only for a moment."""
-MOST_AT_ONCE = 4 * _MOST_UNSENT
-"""Beyond so many, nothing may be added."""
-_MOMENT_SECONDS = 2.0
 _JOINED = 64 * 1024
 """Up to this many bytes a piece is copied into its chunk, which costs less than sending it in three parts."""
 

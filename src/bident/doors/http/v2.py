@@ -11,39 +11,36 @@ import base64
 import binascii
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import orjson
 
-from bident.doors.http.aside import aside
+from bident.doors import reports
+from bident.doors.access import Api
+from bident.doors.aside import aside
+from bident.doors.forwarding import Forwarding
+from bident.doors.http import compat
 from bident.doors.http.compression import SUPPORTED, choose, compress, is_large, pack, unpack
 from bident.doors.http.exchange import JSON, Buffer, Exchange
 from bident.doors.http.generate import Generate
 from bident.doors.http.routes import Routes
+from bident.doors.http.traced import begin_trace, sending
 from bident.doors.http.v2_json import loads
 from bident.doors.http.v2_request import JSON_ANSWER, Answering, is_long, parse, parse_raw
 from bident.doors.http.v2_response import encode, encode_json, takes_long
+from bident.doors.http.v2_settings import SettingsRoutes
+from bident.doors.http.v2_shared_memory import SharedMemoryRoutes
+from bident.doors.shared_tensors import COPY_HERE, bytes_to_read, read_inputs
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import pbtxt
-from bident.model.config import TensorSpec
 from bident.wire.infer import InferRequest, InferResponse, Outcome
 from bident.wire.shown import shown
 
 logger = logging.getLogger("bident.http")
-
-EXTENSIONS = (
-    "classification",
-    "model_repository",
-    "schedule_policy",
-    "model_configuration",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-)
-"""What ``/v2`` lists: the protocol extensions this server has, in Triton's order."""
 
 _ANSWERED = Outcome.ANSWERED
 _OCTETS = b"application/octet-stream"
@@ -55,31 +52,49 @@ _READ_HERE = 1 << 20
 class V2:
     """Serves the v2 protocol of one engine."""
 
-    def __init__(self, engine: Engine, *, name: str, version: str, max_input_bytes: int) -> None:
-        """``name`` and ``version`` are what ``/v2`` says of the server."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        version: str,
+        max_input_bytes: int,
+        forwarding: Forwarding | None = None,
+        compatible: bool = False,
+    ) -> None:
+        """``name`` and ``version`` are what ``/v2`` says of the server; ``forwarding``: which headers models see.
+
+        ``compatible``: be as Triton is where that is worse (``compat`` says in what).
+        """
+        self._compatible = compatible
+        self._forwarding = forwarding
         self._engine = engine
+        self._memory = engine.shared_memory
+        self._tracing = engine.tracing
         self._max_input_bytes = max_input_bytes
-        self._metadata = orjson.dumps({"name": name, "version": version, "extensions": EXTENSIONS})
+        self._metadata = orjson.dumps(reports.server_metadata(name, version))
 
     def routes(self) -> Routes:
         """All routes of this door."""
-        routes = Routes()
-        routes.add("GET", "/v2", self.server_metadata)
-        routes.add("GET", "/v2/health/live", self.live)
-        routes.add("GET", "/v2/health/ready", self.ready)
-        routes.add("GET", "/v2/models/stats", self.stats, defaults=("", ""))
-        routes.add("POST", "/v2/repository/index", self.index)
+        routes = compat.CompatibleRoutes() if self._compatible else Routes()
+        routes.add("GET", "/v2", self.server_metadata, api=Api.METADATA)
+        routes.add("GET", "/v2/health/live", self.live, api=Api.HEALTH)
+        routes.add("GET", "/v2/health/ready", self.ready, api=Api.HEALTH)
+        routes.add("GET", "/v2/models/stats", self.stats, defaults=("", ""), api=Api.STATISTICS)
+        routes.add("POST", "/v2/repository/index", self.index, api=Api.MODEL_REPOSITORY)
         for model, version in (("/v2/models/{}", ("",)), ("/v2/models/{}/versions/{#}", ())):
-            routes.add("GET", model, self.model_metadata, defaults=version)
-            routes.add("GET", f"{model}/ready", self.model_ready, defaults=version)
-            routes.add("GET", f"{model}/config", self.model_config, defaults=version)
-            routes.add("GET", f"{model}/stats", self.stats, defaults=version)
-            routes.add("POST", f"{model}/infer", self.infer, binary=True, defaults=version)
+            routes.add("GET", model, self.model_metadata, defaults=version, api=Api.METADATA)
+            routes.add("GET", f"{model}/ready", self.model_ready, defaults=version, api=Api.HEALTH)
+            routes.add("GET", f"{model}/config", self.model_config, defaults=version, api=Api.MODEL_CONFIG)
+            routes.add("GET", f"{model}/stats", self.stats, defaults=version, api=Api.STATISTICS)
+            routes.add("POST", f"{model}/infer", self.infer, binary=True, defaults=version, api=Api.INFERENCE)
         for repository in ("/v2/repository", "/v2/repository/{}"):
-            routes.add("POST", f"{repository}/index", self.index)
-            routes.add("POST", f"{repository}/models/{{}}/load", self.load)
-            routes.add("POST", f"{repository}/models/{{}}/unload", self.unload)
-        Generate(self._engine).routes_into(routes)
+            routes.add("POST", f"{repository}/index", self.index, api=Api.MODEL_REPOSITORY)
+            routes.add("POST", f"{repository}/models/{{}}/load", self.load, api=Api.MODEL_REPOSITORY)
+            routes.add("POST", f"{repository}/models/{{}}/unload", self.unload, api=Api.MODEL_REPOSITORY)
+        Generate(self._engine, compatible=self._compatible).routes_into(routes)
+        SharedMemoryRoutes(self._engine).routes_into(routes)
+        SettingsRoutes(self._engine).routes_into(routes)
         return routes
 
     # Health and metadata
@@ -101,17 +116,7 @@ class V2:
     def model_metadata(self, exchange: Exchange) -> None:
         """Inputs, outputs and versions of a model."""
         name, version = exchange.params
-        servable = self._engine.model(name, version)
-        config = servable.config
-        lead = [-1] if config.max_batch_size else []
-        document = {
-            "name": name,
-            "versions": [version] if version else [str(number) for number in self._engine.lifecycle.versions(name)],
-            "platform": config.platform or config.backend,
-            "inputs": [_described(spec, lead) for spec in config.inputs.values()],
-            "outputs": [_described(spec, lead) for spec in config.outputs.values()],
-        }
-        exchange.respond_json(orjson.dumps(document))
+        exchange.respond_json(orjson.dumps(reports.model_metadata(self._engine, name, version)))
 
     async def model_ready(self, exchange: Exchange) -> None:
         """200 when the model answers requests, else 400."""
@@ -125,14 +130,10 @@ class V2:
         servable = self._engine.model(*exchange.params)
         exchange.respond_json(orjson.dumps(pbtxt.to_dict(servable.config.proto)))
 
-    def stats(self, exchange: Exchange) -> None:
+    async def stats(self, exchange: Exchange) -> None:
         """The figures of one model, or of all."""
         name, version = exchange.params
-        rows = [
-            {"name": servable.name, "version": str(servable.version), **servable.stats.as_dict()}
-            for servable in self._engine.stats(name, version)
-        ]
-        exchange.respond_json(orjson.dumps({"model_stats": rows}))
+        exchange.respond_json(orjson.dumps(await reports.statistics(self._engine, name, version)))
 
     # Model control
 
@@ -180,17 +181,26 @@ class V2:
         model = (name, version)
         raw_length = exchange.headers.get(b"inference-header-content-length")
         header_length = None if raw_length is None else _header_length(raw_length, len(body))
-        if header_length == 0:
+        read = compat.parse if self._compatible else parse
+        if header_length == 0 or (not body and self._compatible):
             request, answering = parse_raw(model, servable.config, body, exchange.received_ns)
         elif len(body) > _READ_HERE and is_long(body, header_length, _READ_HERE):
-            return self._infer_long(exchange, partial(parse, model, body, header_length, exchange.received_ns))
+            return self._infer_long(
+                exchange, partial(read, model, body, header_length, exchange.received_ns, self._memory)
+            )
         else:
-            request, answering = parse(model, body, header_length, exchange.received_ns)
+            request, answering = read(model, body, header_length, exchange.received_ns, self._memory)
+        if answering.shared:
+            return self._infer_shared(exchange, servable, request, answering)
         self._queue(exchange, servable, request, answering)
         return None
 
     def _queue(self, exchange: Exchange, servable: Servable, request: InferRequest, answering: Answering) -> None:
+        if self._forwarding is not None:
+            self._forwarding.apply(request, exchange.sent_headers or exchange.headers)
         request.reply = partial(_reply, exchange, servable, answering)
+        if self._tracing.is_on:
+            begin_trace(self._tracing, exchange, request)
         servable.infer(request)
         if exchange.data is None:
             exchange.on_abandon = partial(self._engine.cancel, request)
@@ -198,8 +208,29 @@ class V2:
     async def _infer_long(self, exchange: Exchange, read: Callable[[], tuple[InferRequest, Answering]]) -> None:
         """Have a thread read the body, then go on with the model as it is by then."""
         request, answering = await aside(read)
-        if not exchange.abandoned:
-            self._queue(exchange, self._engine.servable(*exchange.params), request, answering)
+        if exchange.abandoned:
+            return
+        servable = self._engine.servable(*exchange.params)
+        if answering.shared:
+            waiting = self._infer_shared(exchange, servable, request, answering)
+            if waiting is not None:
+                await waiting
+        else:
+            self._queue(exchange, servable, request, answering)
+
+    def _infer_shared(
+        self, exchange: Exchange, servable: Servable, request: InferRequest, answering: Answering
+    ) -> Awaitable[None] | None:
+        """Read the inputs that are in shared memory, then queue the request."""
+
+        def read() -> tuple[InferRequest, Answering]:
+            read_inputs(answering.shared, servable.config.inputs)
+            return request, replace(answering, shared=())
+
+        if bytes_to_read(answering.shared) > COPY_HERE:
+            return self._infer_long(exchange, read)
+        self._queue(exchange, servable, *read())
+        return None
 
     async def _infer_packed(self, exchange: Exchange) -> None:
         """Unpack the body, then go on as if it had come like that."""
@@ -251,7 +282,9 @@ async def _reply_later(exchange: Exchange, servable: Servable, answering: Answer
     """Have a thread encode the answer, and say what became of it."""
     answered = False
     try:
-        _respond(exchange, *await aside(partial(encode, response, answering, servable)))
+        encoded = await aside(partial(encode, response, answering, servable))
+        with sending(exchange):
+            _respond(exchange, *encoded)
         answered = True
     finally:
         if response.settled is not None:
@@ -283,10 +316,6 @@ async def _respond_packed(
     extra: Sequence[tuple[bytes, bytes]],
 ) -> None:
     exchange.respond(200, (await pack(encoding, pieces),), content_type, extra)
-
-
-def _described(spec: TensorSpec, lead: list[int]) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype.name, "shape": [*lead, *spec.dims]}
 
 
 def _header_length(raw: bytes, size: int) -> int:

@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bident.errors import ServeError, invalid_arg
+from bident.doors.described import LIST_LIMIT
+from bident.errors import MalformedError, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
 from bident.wire.numbers import narrow, to_array
 from bident.wire.shown import shown
 
-LIST_LIMIT = 1024
-"""Up to this many elements a JSON tensor stays a list until its batch is joined."""
-
 MAX_NESTING = 100
-MOST_ITEMS = 4096
-"""Inputs or outputs that one request may have."""
 
 INTEGER: frozenset[type] = frozenset({int})
 NUMBER: frozenset[type] = frozenset({int, float})
@@ -40,7 +36,7 @@ def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: in
             _check_count(name, shape, count, data.size)
             return narrow(name, datatype, data).reshape(shape)
         hint = "; it is a string that holds JSON: send the array itself" if isinstance(data, str) else ""
-        raise invalid_arg(
+        raise MalformedError(
             f"Unable to parse 'data': attempt to access JSON non-array as array for input {shown(name)}{hint}"
         )
     allowed = ALLOWED[datatype.name]
@@ -86,7 +82,7 @@ def _refuse_types(name: str, datatype: DataType, elements: list[Any]) -> None:
 
 def _check_count(name: str, shape: tuple[int, ...], count: int, given: int) -> None:
     if given != count:
-        raise invalid_arg(
+        raise MalformedError(
             f"Unable to parse 'data': Shape does not match true shape of 'data' field: input {shown(name)} has shape "
             f"{list(shape)}, which is {count} elements, and {given} in 'data'"
         )
@@ -98,7 +94,7 @@ def _flatten(name: str, data: list[Any]) -> list[Any]:
         if not any(type(item) is list for item in data):
             return data
         data = [value for item in data for value in (item if type(item) is list else (item,))]
-    raise invalid_arg(f"Unable to parse 'data': input {shown(name)} is nested deeper than {MAX_NESTING} levels")
+    raise MalformedError(f"Unable to parse 'data': input {shown(name)} is nested deeper than {MAX_NESTING} levels")
 
 
 def _wrong_element(name: str, datatype: DataType, value: Any) -> ServeError:
@@ -109,8 +105,9 @@ def _wrong_element(name: str, datatype: DataType, value: Any) -> ServeError:
     elif value is None:
         hint = "; JSON has no NaN: send missing values through the binary tensor extension"
     kind, read_as = _kinds(datatype)
-    return invalid_arg(
-        f"Unable to parse 'data': attempt to access JSON non-{kind} as {read_as}: input {shown(name)} "
+    what = "JSON bytes array" if datatype is BYTES else "'data'"
+    return MalformedError(
+        f"Unable to parse {what}: attempt to access JSON non-{kind} as {read_as}: input {shown(name)} "
         f"is {datatype.name} and takes {expected}, got {shown(value)}{hint}"
     )
 

@@ -14,7 +14,7 @@ import orjson
 
 from bident.doors.http.hints import json_hint
 from bident.doors.http.v2_large import loads_large
-from bident.errors import invalid_arg
+from bident.errors import MalformedError
 
 LARGE_BODY = 16 * 1024
 """From this many bytes on a body is read by simdjson."""
@@ -25,9 +25,9 @@ def loads(body: bytes | memoryview) -> dict[str, Any]:
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY else loads_large(bytes(body))
     except (ValueError, RuntimeError) as error:  # RuntimeError: simdjson's, of depth and of 65-bit integers
-        raise invalid_arg(f"failed to parse the request JSON buffer: {error}{json_hint(bytes(body))}") from None
+        raise MalformedError(f"failed to parse the request JSON buffer: {error}{json_hint(bytes(body))}") from None
     if type(document) is not dict:
-        raise invalid_arg(
+        raise MalformedError(
             "failed to parse the request JSON buffer: the body must be a JSON object such as "
             '{"inputs": [{"name": ..., "shape": [...], "datatype": ..., "data": [...]}]}'
         )

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bident.doors.http.v2_elements import MOST_ITEMS, tensor_data
+import orjson
+
+from bident.doors.described import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
+from bident.doors.http.v2_elements import tensor_data
 from bident.doors.http.v2_json import loads
-from bident.errors import Code, ServeError, invalid_arg
+from bident.doors.shared_tensors import SharedInput
+from bident.engine.shared_memory import SharedMemory, Window
+from bident.errors import MalformedError, ServeError, invalid_arg
 from bident.model.config import ModelConfig
-from bident.model.hints import closest
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
 from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable
 from bident.wire.shown import shown
 from bident.wire.tensor import unpack
 
-_MAX_ELEMENTS = 2**63 - 1
-_MAX_DIMS = 64
-"""As many as numpy has."""
+INT64 = range(-(2**63), 2**63)
+"""What an integer parameter of a request can be; larger ones become doubles."""
 _RESERVED_PREFIX = "triton_"
-_MEMORY_KEYS = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
+_REGION = "shared_memory_region"
+
+
+def write(document: dict[str, Any]) -> bytes:
+    """An answer's JSON: numbers as short as they can be, NaN and infinities as null."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True)
 class OutputForm:
-    """How the client wants one output: in the binary part or not, and as its ``classes`` best labels if > 0."""
+    """How the client wants one output: in the binary part or not, and as its ``classes`` best labels if > 0.
+
+    With a ``window`` it is written there, and the answer has no data of it.
+    """
 
     binary: bool = False
     classes: int = 0
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
 class Answering:
-    """How the client wants its answer: per named output, and for outputs it did not name."""
+    """How the client wants its answer: per named output, and for outputs it did not name.
+
+    ``shared``: what has to be read from shared memory before there can be one; ``write`` prints its JSON.
+    """
 
     forms: dict[str, OutputForm]
     default: OutputForm
+    shared: tuple[SharedInput, ...] = ()
+    write: Callable[[dict[str, Any]], bytes] = write
 
 
 _AS_JSON = OutputForm()
@@ -56,26 +74,33 @@ def is_long(body: bytes, header_length: int | None, limit: int) -> bool:
 
 
 def parse(
-    model: tuple[str, str], body: bytes, header_length: int | None, received_ns: int
+    model: tuple[str, str],
+    body: bytes,
+    header_length: int | None,
+    received_ns: int,
+    memory: SharedMemory,
+    read: Callable[[bytes | memoryview], dict[str, Any]] = loads,
 ) -> tuple[InferRequest, Answering]:
     """The request in ``body`` to ``model`` (name and version, "" for the latest).
 
     ``header_length`` is the size of the JSON in a body with a binary part, None for a body that is
-    all JSON. Raises INVALID_ARG with what is wrong and where.
+    all JSON; ``memory`` has the regions that it may name; ``read`` makes a document of JSON.
+    Raises INVALID_ARG with what is wrong and where.
     """
     if header_length is None:
-        document = loads(body)
+        document = read(body)
         binary = _NO_BINARY_PART
     else:
         view = memoryview(body)
-        document = loads(view[:header_length])
+        document = read(view[:header_length])
         binary = _BinaryPart(view[header_length:])
     given = document.get("inputs")
     if type(given) is not list or len(given) > MOST_ITEMS:
         raise _bad_inputs(document)
     inputs: dict[str, InferInput] = {}
+    shared: list[SharedInput] = []
     for item in given:
-        tensor = _input(item, binary)
+        tensor = _input(item, binary, memory, shared)
         if tensor.name in inputs:
             raise invalid_arg(f"input {shown(tensor.name)} already exists in request")
         inputs[tensor.name] = tensor
@@ -84,7 +109,7 @@ def parse(
 
     request_id = document.get("id", "")
     if type(request_id) is not str:
-        raise invalid_arg("Unable to parse 'id': attempt to access JSON non-string as string")
+        raise misread("id", document, "string", "it names the request")
     request = InferRequest(model[0], model[1], request_id, inputs, received_ns)
     answering = JSON_ANSWER
     parameters = document.get("parameters")
@@ -92,8 +117,10 @@ def parse(
         answering = BINARY_ANSWER
     outputs = document.get("outputs")
     if outputs is not None and outputs != []:  # anything else that is false is a mistake, not all outputs
-        answering = Answering(_outputs(outputs), _AS_JSON)
+        answering = Answering(_outputs(outputs, memory), _AS_JSON)
         request.outputs = list(answering.forms)
+    if shared:
+        answering = replace(answering, shared=tuple(shared))
     return request, answering
 
 
@@ -106,7 +133,7 @@ def parse_raw(
     spec = next(iter(config.inputs.values()))
     lead = (1,) if config.max_batch_size else ()
     if spec.datatype is BYTES:
-        if spec.dims not in ((1,), (-1,)):
+        if spec.dims != (1,):
             raise invalid_arg(f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]")
         data = unpack(spec.name, BYTES, (*lead, 1), 1, len(body).to_bytes(4, "little") + body)
         tensor = InferInput(spec.name, BYTES, (*lead, 1), 1, data)
@@ -145,7 +172,10 @@ class _BinaryPart:
 
     def take(self, name: str, size: object) -> bytes | memoryview:
         if type(size) is not int or size < 0:
-            raise invalid_arg(f"input {shown(name)}: 'binary_data_size' must be a number of bytes, got {shown(size)}")
+            raise MalformedError(
+                "Unable to parse 'binary_data_size': attempt to access JSON non-unsigned-integer as unsigned-integer: "
+                f"it is how many bytes input {shown(name)} has, got {shown(size)}"
+            )
         left = len(self._data) - self._at
         if size > left:
             raise invalid_arg(
@@ -166,61 +196,83 @@ class _BinaryPart:
 _NO_BINARY_PART = _BinaryPart(b"")
 
 
-def _input(item: Any, binary: _BinaryPart) -> InferInput:
+def _input(item: Any, binary: _BinaryPart, memory: SharedMemory, shared: list[SharedInput]) -> InferInput:
     if type(item) is not dict:
-        raise invalid_arg("Unable to parse 'inputs': each input must be a JSON object")
+        raise MalformedError("Unable to parse 'inputs': each input must be a JSON object")
     name = item.get("name")
     if type(name) is not str:
-        raise invalid_arg(f"Unable to parse 'inputs': an input has no 'name' that is a string, got {shown(name)}")
+        raise misread("name", item, "string", "every input has a name")
     word = item.get("datatype")
     datatype = DATATYPES.get(word) if type(word) is str else None
     if datatype is None:
-        raise _bad_datatype(name, word)
+        raise _no_datatype(name, item)
     dims = item.get("shape")
     count = 1
-    if type(dims) is not list or len(dims) > _MAX_DIMS:
-        raise _bad_shape(name, dims)
+    if type(dims) is not list or len(dims) > MAX_DIMS:
+        raise _no_shape(name, item)
     for dim in dims:
-        if type(dim) is not int or dim < 0 or count > _MAX_ELEMENTS:
-            raise _bad_shape(name, dims)
+        if type(dim) is not int or dim < 0 or count > MAX_ELEMENTS:
+            raise bad_shape(name, dims)
         count *= dim
     shape = tuple(dims)
-    if count > _MAX_ELEMENTS or (count == 0 and not is_addressable(shape)):
-        raise _bad_shape(name, dims)
-    if "parameters" in item:
-        return _input_with_parameters(item, name, datatype, shape, count, binary)
+    if count > MAX_ELEMENTS or (count == 0 and not is_addressable(shape)):
+        raise bad_shape(name, dims)
+    if type(item.get("parameters")) is dict:  # as Triton has it: anything else is as good as none
+        tensor = InferInput(name, datatype, shape, count, [])
+        _fill(tensor, item, binary, memory, shared)
+        return tensor
     if "data" not in item:
         raise _one_source(name, [])
     return InferInput(name, datatype, shape, count, tensor_data(name, datatype, shape, count, item["data"]))
 
 
-def _input_with_parameters(
-    item: dict[str, Any],
-    name: str,
-    datatype: DataType,
-    shape: tuple[int, ...],
-    count: int,
-    binary: _BinaryPart,
-) -> InferInput:
+def _no_datatype(name: str, item: dict[str, Any]) -> ServeError:
+    word = item.get("datatype")
+    if type(word) is str:
+        return bad_datatype(name, word)
+    return misread("datatype", item, "string", f"the one of input {shown(name)} says what its elements are")
+
+
+def _no_shape(name: str, item: dict[str, Any]) -> ServeError:
+    dims = item.get("shape")
+    if type(dims) is list:
+        return bad_shape(name, dims)
+    return misread("shape", item, "array", f"input {shown(name)} needs an array of integers")
+
+
+def _fill(
+    tensor: InferInput, item: dict[str, Any], binary: _BinaryPart, memory: SharedMemory, shared: list[SharedInput]
+) -> None:
+    """Take the elements of an input with parameters from where it says they are, or note where for later."""
+    name, datatype, shape, count = tensor.name, tensor.datatype, tensor.shape, tensor.count
     parameters = item["parameters"]
-    if type(parameters) is not dict:
-        raise invalid_arg(f"Unable to parse 'parameters' of input {shown(name)}: it must be a JSON object")
-    sources = [key for key in ("data",) if key in item]
-    sources += [key for key in ("binary_data_size", "shared_memory_region") if key in parameters]
+    source = _source(item, name, parameters)
+    if source == "data":
+        tensor.data = tensor_data(name, datatype, shape, count, item["data"])
+    elif source == _REGION:
+        shared.append(SharedInput(tensor, _window(parameters, memory)))
+    else:
+        tensor.data = unpack(name, datatype, shape, count, binary.take(name, parameters["binary_data_size"]))
+
+
+def _source(item: dict[str, Any], name: str, parameters: dict[str, Any]) -> str:
+    """Where the elements of an input with ``parameters`` are: the one key of the three that it has."""
+    sources = ["data"] if "data" in item else []
+    sources += [key for key in ("binary_data_size", _REGION) if key in parameters]
     if len(sources) != 1:
         raise _one_source(name, sources)
-    if sources[0] == "data":
-        data = tensor_data(name, datatype, shape, count, item["data"])
-    elif sources[0] == "binary_data_size":
-        data = unpack(name, datatype, shape, count, binary.take(name, parameters["binary_data_size"]))
-    else:
-        raise no_shared_memory(parameters["shared_memory_region"])
-    return InferInput(name, datatype, shape, count, data)
+    return sources[0]
 
 
-def no_shared_memory(region: object) -> ServeError:
-    """Triton's answer to a region that nobody registered (registering is off on this server)."""
-    return ServeError(Code.NOT_FOUND, f"Unable to find shared memory region: {shown(region)}")
+def _window(parameters: dict[str, Any], memory: SharedMemory) -> Window:
+    """The part of a region that the ``parameters`` of an input or output name."""
+    region = parameters[_REGION]
+    if type(region) is not str:
+        raise misread(_REGION, parameters, "string", "it is the name of a registered region")
+    offset = _unsigned("shared_memory_offset", parameters.get("shared_memory_offset", 0))
+    return memory.view(
+        region, offset, _unsigned("shared_memory_byte_size", parameters.get("shared_memory_byte_size", 0))
+    )
 
 
 def _one_source(name: str, sources: list[str]) -> ServeError:
@@ -231,53 +283,32 @@ def _one_source(name: str, sources: list[str]) -> ServeError:
     )
 
 
-def _bad_shape(name: str, dims: Any) -> ServeError:
-    if type(dims) is not list:
-        return invalid_arg(
-            f"Unable to parse 'shape': input {shown(name)} needs an array of integers, got {shown(dims)}"
-        )
-    if len(dims) > _MAX_DIMS:
-        return invalid_arg(
-            f"Unable to parse 'shape': input {shown(name)} has more than {_MAX_DIMS} dimensions: {shown(dims)}"
-        )
-    if all(type(dim) is int and dim >= 0 for dim in dims):
-        return invalid_arg(
-            f"input {shown(name)} has shape {shown(dims)}, which causes total element count to exceed maximum size "
-            f"{_MAX_ELEMENTS}"
-        )
-    return invalid_arg(
-        f"Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: input "
-        f"{shown(name)} contains one or more invalid dimensions: every one must be an integer >= 0, got {shown(dims)}"
-    )
-
-
-def _bad_datatype(name: str, word: object) -> ServeError:
-    hint = f"it must be one of {', '.join(DATATYPES)}"
-    if isinstance(word, str):
-        bare = word.upper().removeprefix("TYPE_")
-        aliases = {"STRING": "BYTES", "FLOAT32": "FP32", "FLOAT": "FP32", "FLOAT64": "FP64", "DOUBLE": "FP64"}
-        guess = aliases.get(bare, bare)
-        near = closest(guess, DATATYPES)
-        if near is not None:
-            hint = f"did you mean '{near}'?"
-    return invalid_arg(f"invalid datatype for input {shown(name)}: got {shown(word)}; {hint}")
+def misread(key: str, item: Any, kind: str, hint: str) -> ServeError:
+    """The error for the member ``key`` of ``item`` that is not there or is no ``kind``, in Triton's words."""
+    if type(item) is dict and key in item:
+        problem = f"attempt to access JSON non-{kind} as {kind}: {hint}, got {shown(item[key])}"
+    else:
+        problem = f"attempt to access non-existing object member '{key}': {hint}, got {shown(item)}"
+    return MalformedError(f"Unable to parse '{key}': {problem}")
 
 
 def _bad_inputs(document: dict[str, Any]) -> ServeError:
     if "inputs" not in document:
-        return invalid_arg(
+        return MalformedError(
             "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'; a request needs "
             '{"inputs": [{"name": ..., "shape": [...], "datatype": ..., "data": [...]}]}'
         )
     if type(document["inputs"]) is list:
         return invalid_arg(f"Unable to parse 'inputs': there are more than {MOST_ITEMS} inputs")
-    return invalid_arg("Unable to parse 'inputs': attempt to access JSON non-array as array")
+    return MalformedError("Unable to parse 'inputs': attempt to access JSON non-array as array")
 
 
 def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
     """Read the request's parameters into ``request``; returns whether outputs go to the binary part by default."""
     if type(parameters) is not dict:
-        raise invalid_arg("Unable to parse 'parameters': it must be a JSON object")
+        raise MalformedError(
+            "failed to get request params.: attempt to get members for non-object: 'parameters' must be a JSON object"
+        )
     custom = dict(parameters)
     binary = _boolean("binary_data_output", custom.pop("binary_data_output", False))
     request.priority = _unsigned("priority", custom.pop("priority", 0))
@@ -285,9 +316,13 @@ def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
     request.sequence_start = _boolean("sequence_start", custom.pop("sequence_start", False))
     request.sequence_end = _boolean("sequence_end", custom.pop("sequence_end", False))
     sequence = custom.pop("sequence_id", 0)
-    request.sequence_id = sequence if type(sequence) is str else _unsigned("sequence_id", sequence)
+    if type(sequence) is not str and (type(sequence) is not int or sequence < 0):
+        raise misread("sequence_id", parameters, "string", "it must be that or an integer >= 0")
+    request.sequence_id = sequence
     for key, value in custom.items():
         _check_parameter(key, value)
+        if type(value) is int and value not in INT64:
+            custom[key] = float(value)  # as Triton has it: 64-bit integers with a sign, or doubles
     request.parameters = custom or None
     return binary
 
@@ -306,48 +341,45 @@ def _check_parameter(key: str, value: Any) -> None:
 
 def _boolean(key: str, value: Any) -> bool:
     if type(value) is not bool:
-        raise invalid_arg(
+        raise MalformedError(
             f"Unable to parse {shown(key)}: attempt to access JSON non-boolean as boolean, got {shown(value)}"
         )
     return value
 
 
-def _unsigned(key: str, value: Any) -> int:
+def _unsigned(key: str, value: Any, verb: str = "parse") -> int:
     if type(value) is not int or value < 0:
-        raise invalid_arg(
-            f"Unable to parse {shown(key)}: attempt to access JSON non-unsigned-integer as unsigned-integer, "
+        raise MalformedError(
+            f"Unable to {verb} {shown(key)}: attempt to access JSON non-unsigned-integer as unsigned-integer, "
             f"got {shown(value)}"
         )
     return value
 
 
-def _outputs(outputs: Any) -> dict[str, OutputForm]:
+def _outputs(outputs: Any, memory: SharedMemory) -> dict[str, OutputForm]:
     if type(outputs) is not list:
-        raise invalid_arg("Unable to parse 'outputs': attempt to access JSON non-array as array")
+        raise MalformedError("Unable to parse 'outputs': attempt to access JSON non-array as array")
     if len(outputs) > MOST_ITEMS:
         raise invalid_arg(f"Unable to parse 'outputs': there are more than {MOST_ITEMS} outputs")
     forms: dict[str, OutputForm] = {}
     for item in outputs:
         name = item.get("name") if type(item) is dict else None
         if type(name) is not str:
-            raise invalid_arg('Unable to parse \'outputs\': each output must be a JSON object such as {"name": "..."}')
+            raise misread("name", item, "string", 'each output must be a JSON object such as {"name": "..."}')
         if name in forms:
             raise invalid_arg(f"output {shown(name)} already exists in request")
-        forms[name] = _form(name, item.get("parameters"))
+        forms[name] = _form(name, item.get("parameters"), memory)
     return forms
 
 
-def _form(name: str, parameters: Any) -> OutputForm:
-    if parameters is None:
+def _form(name: str, parameters: Any, memory: SharedMemory) -> OutputForm:
+    if type(parameters) is not dict:  # as Triton has it: anything else is as good as none
         return _AS_JSON
-    if type(parameters) is not dict:
-        raise invalid_arg(f"Unable to parse 'parameters' of output {shown(name)}: it must be a JSON object")
-    if any(key in parameters for key in _MEMORY_KEYS):
-        if "classification" in parameters:
-            raise invalid_arg(
-                f"Output can't set both 'shared_memory_region' and 'classification': output {shown(name)}"
-            )
-        raise no_shared_memory(parameters.get("shared_memory_region"))
     binary = _boolean("binary_data", parameters.get("binary_data", False))
-    classes = _unsigned("classification", parameters.get("classification", 0))
-    return OutputForm(binary, classes)
+    classes = _unsigned("classification", parameters.get("classification", 0), "set")
+    if _REGION not in parameters:
+        return OutputForm(binary, classes)
+    for key, value in (("classification", classes), ("binary_data", binary)):
+        if value:
+            raise invalid_arg(f"Output can't set both '{_REGION}' and '{key}': output {shown(name)}")
+    return OutputForm(window=_window(parameters, memory))

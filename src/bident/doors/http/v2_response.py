@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bident.doors.classification import classify
 from bident.doors.http.exchange import Buffer
 from bident.doors.http.v2_request import JSON_ANSWER, Answering
+from bident.doors.shared_tensors import COPY_HERE, write_output
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
@@ -46,7 +47,10 @@ class _Shared:
 
 
 def takes_long(response: InferResponse, answering: Answering) -> bool:
-    """Whether writing the answer would keep the event loop from others: many strings, or classes of many elements."""
+    """Whether writing the answer would keep the event loop from others.
+
+    Many strings do, classes of many elements, and much that goes to shared memory.
+    """
     for column in response.columns:
         size = column.array.size
         if size > _WRITE_HERE:
@@ -54,6 +58,8 @@ def takes_long(response: InferResponse, answering: Answering) -> bool:
                 size = size // len(column.array) * (response.stop - response.start)
             form = answering.forms.get(column.name, answering.default)
             if size > _WRITE_HERE and (column.datatype is BYTES or form.classes):
+                return True
+            if form.window is not None and size * column.datatype.size > COPY_HERE:
                 return True
     return False
 
@@ -166,13 +172,13 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
     for whole in response.outputs:
         form = answering.forms.get(whole.name, answering.default)
         output = whole
+        if form.window is not None:
+            write_output(output, form.window)
+            outputs.append(_described(output))
+            continue
         if form.classes:
             output = classify(whole, form.classes, servable.labels.get(whole.name), batched=batched)
-        described: dict[str, Any] = {
-            "name": output.name,
-            "datatype": output.datatype.name,
-            "shape": output.array.shape,
-        }
+        described = _described(output)
         if form.binary:
             piece = pack(output.array, output.datatype)
             described["parameters"] = {"binary_data_size": len(piece)}
@@ -183,7 +189,11 @@ def encode(response: InferResponse, answering: Answering, servable: Servable) ->
         outputs.append(described)
     document = _head(response)
     document["outputs"] = outputs
-    return orjson.dumps(document, option=_NUMPY), pieces
+    return answering.write(document), pieces
+
+
+def _described(output: InferOutput) -> dict[str, Any]:
+    return {"name": output.name, "datatype": output.datatype.name, "shape": output.array.shape}
 
 
 def _head(response: InferResponse) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bident.engine.clients import Clients
 from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
+from bident.engine.shared_memory import SharedMemory
 from bident.model.repository import Repository
 from bident.wire.datatypes import DATATYPES
 from tests.conftest import write_identity
@@ -34,18 +35,22 @@ class EngineDoor:
         self._lifecycle = Lifecycle(Loader(Backends({})), self._loop, Clients())
         self._lifecycle.models = NoModels()
         self.engine = engine = Engine(
-            Repository([folder / "models"]), self._lifecycle, ControlMode("none"), folder / "overlays"
+            Repository([folder / "models"]),
+            self._lifecycle,
+            ControlMode("none"),
+            folder / "overlays",
+            shared_memory=SharedMemory(allowed=True),
         )
         failures = self._loop.run_until_complete(engine.start(None))
         assert failures == {}
-        self._routes = V2(engine, name="test", version="0", max_input_bytes=MAX_INPUT).routes()
+        self.routes = V2(engine, name="test", version="0", max_input_bytes=MAX_INPUT).routes()
 
     def ask(self, request: bytes) -> Answer:
         """The answer to the one request in ``request``."""
         return self._loop.run_until_complete(asyncio.wait_for(self._ask(request), 20))
 
     async def _ask(self, request: bytes) -> Answer:
-        line = Line(LineServer(self._routes))
+        line = Line(LineServer(self.routes))
         line.send(request)
         while not line.transport.written:
             await asyncio.sleep(0)

@@ -132,7 +132,7 @@ def test_what_is_large_is_packed_by_a_thread(workers: list[str]) -> None:
         ("GZip", "gzip"),
         ("deflate", "deflate"),
         ("gzip, deflate", "gzip"),
-        ("deflate, gzip", "gzip"),
+        ("deflate, gzip", "deflate"),
         ("deflate, gzip;q=0.5", "deflate"),
         ("gzip;q=0.5,deflate;q=0.7", "deflate"),
         ("gzip ; q=0.2 , deflate ; Q=0.1", "gzip"),

@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator
 import pytest
 from http_line import Answer, Line, LineServer, get, read_answers
 
-from bident.doors.http import server as server_module
+from bident.doors import listener as listener_module
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.reader import RequestReader
 from bident.doors.http.routes import Routes
-from bident.doors.http.server import HttpServer, Limits, allow_open_files
+from bident.doors.http.server import HttpServer, Limits
+from bident.doors.listener import allow_open_files
 from bident.errors import Code, ServeError
 from bident.sockets import Listening, bind_all
 
@@ -117,7 +118,7 @@ def test_a_failure_after_the_answer_changes_nothing_for_the_client() -> None:
 def test_one_connection_too_many_is_cut_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(listener_module, "_SWEEP_SECONDS", 0.02)
 
     def refused() -> int:
         return sum(int(record.getMessage().split(": ")[1].split()[0]) for record in caplog.records)

@@ -11,7 +11,7 @@ import pytest
 from generate_house import PlayedEngine, PlayedServable, events, read_whole, response, talk
 from http_line import get, post
 
-from bident.doors.http import server as server_module
+from bident.doors import listener as listener_module
 from bident.doors.http import stream as stream_module
 from bident.doors.http.server import HttpServer, Limits
 from bident.sockets import Listening, bind_all
@@ -157,7 +157,7 @@ async def test_many_megabytes_at_once_reach_a_client_that_reads() -> None:
 def test_a_client_that_reads_nothing_costs_bounded_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(listener_module, "_SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(stream_module, "_MOMENT_SECONDS", 0.05)
     monkeypatch.setattr(stream_module, "_MOST_UNSENT", 1 << 20)
     monkeypatch.setattr(stream_module, "MOST_AT_ONCE", 1 << 30)
@@ -189,7 +189,7 @@ def test_a_client_that_reads_nothing_costs_bounded_memory(
 def test_a_client_that_stalls_is_cut_by_the_sweep(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(listener_module, "_SWEEP_SECONDS", 0.01)
     numbers = [1.0] * 1000
 
     @on_loop

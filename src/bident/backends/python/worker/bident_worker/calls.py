@@ -134,6 +134,7 @@ def _send(link: Link, request: InferenceRequest, decoupled: bool, waiter: Waiter
         "parameters": request._parameters or {},
         "outputs": list(request._outputs),
         "trace": request._trace._context if request._trace else None,
+        "trace_id": request._trace._number if request._trace else 0,
         "decoupled": bool(decoupled),
         "inputs": [parcel.add(t._name, t._datatype, (t._array,), t._array.shape) for t in request._inputs],
     }

@@ -45,7 +45,7 @@ class Execution:
         try:
             result = self._model.execute(requests)
             if inspect.iscoroutine(result):
-                result = self._finish(result, batch, start)
+                result = self._finish(result, batch, requests, start)
             end = time.monotonic_ns()
             together = self._answer(result, requests, batch, header, parcel)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a model ends its request, not the worker
@@ -97,7 +97,7 @@ class Execution:
                 asyncio.set_event_loop(loop)
         return loop
 
-    def _finish(self, coroutine: Any, batch: Batch, start: int) -> Any:
+    def _finish(self, coroutine: Any, batch: Batch, requests: list[InferenceRequest], start: int) -> Any:
         loop = self.event_loop()
         if not self._runtime.decoupled:
             return loop.run_until_complete(coroutine)
@@ -106,9 +106,12 @@ class Execution:
             error = future.exception()
             if error is None and future.result() is not None:
                 error = WrongReturnError(self._must_return_none())
+            header: dict[str, Any] = {"batch": batch.id}
             if error is not None:
-                header: dict[str, Any] = {"batch": batch.id}
                 self._fail(error, batch, header, start)
+            else:
+                header["replies"] = _rescheduled(requests, batch)
+            if error is not None or header["replies"]:
                 self._link.send(Kind.RESPONSES, header)
 
         asyncio.run_coroutine_threadsafe(coroutine, loop).add_done_callback(over)
@@ -125,7 +128,7 @@ class Execution:
         if self._runtime.decoupled:
             if result is not None:
                 raise WrongReturnError(self._must_return_none())
-            header["replies"] = []
+            header["replies"] = _rescheduled(requests, batch)
             return None
         responses = self._checked(result, requests)
         if batch.is_whole and (batch.wanted is None or len(set(batch.wanted)) == 1):
@@ -203,6 +206,15 @@ class Execution:
 
     def _complain(self, text: str) -> None:
         write(text, LogLevel.ERROR)
+
+
+def _rescheduled(requests: list[InferenceRequest], batch: Batch) -> list[dict[str, Any]]:
+    """What to say of those requests to a decoupled model that it wants once more."""
+    return [
+        {"index": index, "final": True, "reschedule": True}
+        for index, request in enumerate(requests)
+        if request._release_flags == RELEASE_RESCHEDULE and batch.close(index)
+    ]
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -101,7 +101,8 @@ def _tell(request: InferenceRequest, details: dict[str, Any]) -> None:
         request._priority = details["priority"]
     if "parameters" in details:
         request._parameters = details["parameters"]
-    if "trace" in details:
-        request._trace = InferenceTrace(details["trace"])
+    if "trace" in details or "trace_id" in details:
+        request._trace = InferenceTrace(details.get("trace"))
+        request._trace._number = details.get("trace_id", 0)
     if "outputs" in details:
         request._outputs = details["outputs"] or ()

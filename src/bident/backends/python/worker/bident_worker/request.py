@@ -51,12 +51,13 @@ class PreferredMemory:
 class InferenceTrace:
     """The trace that a request belongs to."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_number")
 
     def __init__(self, context: str | None = None) -> None:
         if not isinstance(context, (str, type(None))):
             raise TypeError(f"InferenceTrace takes the trace context as str, found {context!r}")
         self._context = context
+        self._number = 0
 
     def get_context(self) -> str | None:
         """The propagated trace context, as JSON; None if there is none."""

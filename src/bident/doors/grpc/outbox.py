@@ -1,0 +1,55 @@
+"""A call's answers on their way through compression, in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bident.doors.aside import aside
+from bident.doors.grpc.call import Buffer
+from bident.doors.grpc.packing import PACK_HERE, Coding, pack
+
+if TYPE_CHECKING:
+    from bident.doors.grpc.stream import Stream
+
+
+class Outbox:
+    """Compresses the messages of one call: small ones at once, large ones in a thread, the rest waiting for those."""
+
+    __slots__ = ("_coding", "_end", "_level", "_run", "_stream", "_waiting", "is_busy")
+
+    def __init__(self, stream: Stream, coding: Coding, level: int, run: Callable[[Awaitable[None]], None]) -> None:
+        """``run`` runs what is left to a thread as a task."""
+        self._stream = stream
+        self._coding = coding
+        self._level = level
+        self._run = run
+        self._waiting: deque[Buffer] = deque()
+        self._end: tuple[int, str] | None = None
+        self.is_busy = False
+
+    def send(self, message: Buffer) -> None:
+        """Compress and send ``message``."""
+        if self.is_busy:
+            self._waiting.append(message)
+        elif len(message) > PACK_HERE:
+            self.is_busy = True
+            self._waiting.append(message)
+            self._run(self._work_off())
+        else:
+            self._stream.send_packed(pack(self._coding, self._level, message))
+
+    def finish(self, status: int, message: str) -> None:
+        """End the call once everything has been sent."""
+        self._end = (status, message)
+
+    async def _work_off(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            packed = await aside(partial(pack, self._coding, self._level, waiting.popleft()))
+            self._stream.send_packed(packed)
+        self.is_busy = False
+        if self._end is not None:
+            self._stream.end(*self._end)

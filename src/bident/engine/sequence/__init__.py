@@ -1,0 +1,1 @@
+"""Sequence batching: requests that belong together go to the same instance, one after the other."""

@@ -1,0 +1,108 @@
+"""Reads ``model_warmup``: declared, random or recorded tensors, as requests that a model can answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bident.engine.admission import Admission
+from bident.engine.warmup import Sample
+from bident.errors import ConfigError, ServeError
+from bident.model.config import ModelConfig
+from bident.model.files import read_file
+from bident.model.proto import pb
+from bident.wire.datatypes import BOOL, BY_CONFIG_NAME, BYTES, DataType
+from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable, zeros
+from bident.wire.tensor import unpack
+
+FOLDER = "warmup"
+"""Where in a model's folder the files lie that samples name."""
+
+_MOST_BYTES = 1 << 30
+_RANDOM_BELOW = 100
+"""Random integers are small: they fit every datatype, and what they stand for, often places in a table, is there."""
+
+
+def read(directory: Path, config: ModelConfig) -> list[Sample]:
+    """The warmup samples of ``config``, whose model lies in ``directory``. Those of batch size 0 are left out.
+
+    Raises ConfigError, in Triton's words, when a file cannot be read, or the model would refuse the request.
+    """
+    admission = Admission(config)
+    return [_sample(directory, config, admission, told) for told in config.proto.model_warmup if told.batch_size]
+
+
+def _sample(directory: Path, config: ModelConfig, admission: Admission, told: Any) -> Sample:
+    tensors = {
+        name: _tensor(directory / FOLDER, name, told.inputs[name], lead=(1,) if config.max_batch_size else ())
+        for name in sorted(told.inputs)
+    }
+    inputs = {name: tensor for name, tensor in tensors.items() if name not in _extra_names(config)}
+    request = InferRequest(config.name, "", "", inputs, 0)
+    try:
+        admission.admit(request)
+    except ServeError as error:
+        raise ConfigError(f"{error.message} (warmup sample '{told.name}'); correct model_warmup") from None
+    extra = {name: tensor for name, tensor in tensors.items() if name not in inputs}
+    return Sample(told.name, told.batch_size, max(1, told.count), inputs, extra)
+
+
+def _extra_names(config: ModelConfig) -> set[str]:
+    """What the server tells a sequence model beside what clients send."""
+    batching = config.proto.sequence_batching
+    controls = {tensor.name for tensor in batching.control_input}
+    return (controls | {state.input_name for state in batching.state}) - config.inputs.keys()
+
+
+def _tensor(folder: Path, name: str, told: Any, lead: tuple[int, ...]) -> InferInput:
+    datatype = BY_CONFIG_NAME[pb.DataType.Name(told.data_type)]
+    shape = lead + tuple(told.dims)
+    count = element_count(shape)
+    size = count * (datatype.size or 8)
+    if not is_addressable(shape) or size > _MOST_BYTES:
+        raise ConfigError(
+            f"the warmup data of input '{name}' takes {size} bytes: make its dims {list(told.dims)} smaller"
+        )
+    if told.WhichOneof("input_data_type") == "input_data_file":
+        array = _from_file(folder, told.input_data_file, name, datatype, shape)
+    elif told.WhichOneof("input_data_type") == "random_data":
+        array = _random(datatype, shape)
+    else:
+        array = zeros(datatype, shape)
+    return InferInput(name, datatype, shape, count, array)
+
+
+def _from_file(folder: Path, file_name: str, name: str, datatype: DataType, shape: tuple[int, ...]) -> NDArray[Any]:
+    path = folder / file_name
+    count = element_count(shape)
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise ConfigError(
+            f"failed to open text file for read {path}: {error.strerror}; put the data of input '{name}' there, "
+            "or write zero_data: true"
+        ) from None
+    if datatype is not BYTES:
+        expected = count * datatype.size
+        if len(data) < expected:
+            raise ConfigError(
+                f"warmup setting expects {expected} bytes, but the data provided from {file_name} only has "
+                f"{len(data)} bytes; the dims of input '{name}' and the file must go together"
+            )
+        data = data[:expected]
+    try:
+        return unpack(name, datatype, shape, count, data)
+    except ServeError as error:
+        raise ConfigError(f"{error.message} (in {path})") from None
+
+
+def _random(datatype: DataType, shape: tuple[int, ...]) -> NDArray[Any]:
+    if datatype is BYTES:  # empty strings, as with Triton
+        return zeros(datatype, shape)
+    generator = np.random.default_rng()
+    if datatype is BOOL or datatype.numpy.kind in "iu":
+        return generator.integers(0, 2 if datatype is BOOL else _RANDOM_BELOW, shape).astype(datatype.numpy)
+    return generator.random(shape, np.float32).astype(datatype.numpy)
