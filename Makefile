@@ -8,10 +8,10 @@ TRITON := .venvs/triton
 HF := .venvs/hf
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test bench lock triton hf
+.PHONY: help venv dev up down check test test-stack bench lock triton hf
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/zoo.stamp ## Install, build the sample models, start the server, ask each model one question
 	@$(BIN)/bident zoo build --all --into $(REPOSITORY)
@@ -31,6 +31,9 @@ check: dev ## Everything before a commit: format, lint, types, import rules, uni
 
 test: dev ## The whole test suite
 	$(BIN)/pytest
+
+test-stack: dev ## Tests with clients pip does not install: needs curl, h2load (nghttp2-client), node and npm
+	$(BIN)/pytest tests/stack
 
 bench: dev ## Measure against the peers, in the same run
 	$(BIN)/python -m benchmarks.run

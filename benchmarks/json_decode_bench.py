@@ -13,10 +13,12 @@ from benchmarks.plan import Plan
 from benchmarks.rounds import interleave
 from benchmarks.table import Bar, Row, compared
 from bident.doors.http.v2_request import parse
+from bident.engine.shared_memory import SharedMemory
 
 TITLE = "Decoding 150,528 floats of JSON"
 SHAPE = (1, 3, 224, 224)
 REPEATS = 5
+NO_MEMORY = SharedMemory(allowed=False)
 
 
 def image(seed: int = 0) -> NDArray[np.float32]:
@@ -53,7 +55,7 @@ def _milliseconds(decode: Callable[[bytes], NDArray[np.float32]], body: bytes) -
 
 def _ours(body: bytes) -> NDArray[np.float32]:
     """All that the HTTP door does with a body, to the typed request that the engine is given."""
-    request, _ = parse(("resnet18", ""), body, None, 0)
+    request, _ = parse(("resnet18", ""), body, None, 0, NO_MEMORY)
     tensor: NDArray[np.float32] = np.asarray(request.inputs["data"].data)
     return tensor
 

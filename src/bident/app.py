@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +25,7 @@ from bident.engine.clients import Clients
 from bident.engine.engine import ControlMode, Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
+from bident.engine.measures import Measures
 from bident.engine.rate import RateLimiter
 from bident.engine.shared_memory import SharedMemory
 from bident.errors import ServeError, SettingsError
@@ -32,6 +33,9 @@ from bident.model import near_miss
 from bident.model.repository import Repository
 from bident.model.scratch import ScratchRoot
 from bident.observe import log
+from bident.observe.log_settings import LogSettings
+from bident.observe.trace_settings import TraceStart
+from bident.observe.tracing import Tracing
 from bident.settings import TensorSettings
 from bident.settings.cache import cache_bytes
 from bident.sockets import bind_all
@@ -60,6 +64,8 @@ def run_tensor(settings: TensorSettings) -> int:
         for notice in settings.notices:
             logger.warning(notice)
         _check_repositories(settings)
+        TraceStart.parse(settings.trace_config)
+        Measures.parse(settings.metrics_config)
         safeguards = Safeguards(settings)
         if settings.workers > 1:
             from bident.workers.supervisor import run_workers
@@ -92,6 +98,18 @@ def configure_log(settings: TensorSettings, process: str = "") -> None:
         style=settings.log_format,
         path=settings.log_file,
         process=process,
+    )
+
+
+def _log_settings(settings: TensorSettings) -> LogSettings:
+    """What clients see of the log that :func:`configure_log` has opened."""
+    return LogSettings(
+        file=settings.log_file,
+        info=settings.log_info,
+        warning=settings.log_warning,
+        error=settings.log_error,
+        verbose=settings.log_verbose,
+        style=settings.log_format,
     )
 
 
@@ -202,6 +220,7 @@ class TensorServer:
             list(settings.model_repository),
             config_name=settings.model_config_name,
             auto_complete=not settings.disable_auto_complete_config,
+            namespacing=settings.model_namespacing,
         )
         loader = Loader(
             self._backends,
@@ -217,6 +236,7 @@ class TensorServer:
             self._clients,
             cache=ResponseCache(size) if size else None,
             limiter=RateLimiter(settings.rate_limit_resource) if settings.rate_limit != "off" else None,
+            measures=Measures.parse(settings.metrics_config),
         )
         control = ControlMode(settings.model_control_mode)
         return self.engine_class(
@@ -226,10 +246,22 @@ class TensorServer:
             self._overlays,
             strict=settings.strict_readiness,
             shared_memory=SharedMemory(settings.allow_client_shm),
+            tracing=Tracing(TraceStart.parse(settings.trace_config)),
+            log_settings=_log_settings(settings),
         )
 
     def _metrics_page(self, engine: Engine) -> MetricsPage:
-        return MetricsPage(engine, self._backends.metrics, host=self._settings.allow_cpu_metrics)
+        return self._make_page(engine)
+
+    def _make_page(self, engine: Engine, summed: Callable[[str], Awaitable[str]] | None = None) -> MetricsPage:
+        settings = self._settings
+        return MetricsPage(
+            engine,
+            self._backends.metrics,
+            host=settings.allow_cpu_metrics,
+            interval_seconds=settings.metrics_interval_ms / 1000,
+            summed=summed,
+        )
 
     async def _open_doors(self, engine: Engine) -> None:
         opening = Opening(self._settings, engine, self._metrics_page(engine), self._safeguards, self._clients)
@@ -317,5 +349,7 @@ class TensorServer:
         if unclosed and not late:
             logger.error("exit timeout: not closed in time: %s", ", ".join(unclosed))
             late = True
+        seconds = max(_CLOSE_SECONDS, deadline - time.monotonic())
+        await asyncio.get_running_loop().run_in_executor(None, engine.tracing.close, seconds)
         self.has_abandoned_work = engine.lifecycle.close() or late
         return 1 if late else 0

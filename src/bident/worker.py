@@ -58,9 +58,7 @@ class WorkerServer(TensorServer):
     def _build(self, loop: asyncio.AbstractEventLoop) -> Engine:
         engine = super()._build(loop)
         assert isinstance(engine, FleetEngine)
-        self._page = MetricsPage(
-            engine, self._backends.metrics, host=self._settings.allow_cpu_metrics, summed=engine.summed_page
-        )
+        self._page = self._make_page(engine, engine.summed_page)
         engine.link, engine.page = self._link, self._page.whole
         self._built.set_result(engine)
         return engine

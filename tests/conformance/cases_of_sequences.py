@@ -10,7 +10,7 @@ from judged_grpc import call, stream
 from judged_http import post
 from judged_question import Question, Tensor
 
-BATCHED = {"direct": True, "oldest": False, "named": False}
+BATCHED = {"direct": True, "oldest": False, "named": True}
 
 
 def _step(model: str, number: int, rows: int = 1, **parameters: Any) -> Question:

@@ -62,6 +62,16 @@ def _kept(headers: dict[str, str]) -> dict[str, str]:
     return {**headers, length: "given"} if length in headers else headers
 
 
+def _without_times(document: Any) -> Any:
+    """``document`` with durations as whether there were any, and points in time as whether there is one."""
+    if isinstance(document, list):
+        return [_without_times(item) for item in document]
+    if isinstance(document, dict):
+        times = ("ns", "last_inference")
+        return {key: value > 0 if key in times else _without_times(value) for key, value in document.items()}
+    return document
+
+
 def _read(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     """The parts of a body: JSON, binary tensors, events, or bytes that are none of them."""
     encoding = headers.get("content-encoding")
@@ -76,7 +86,10 @@ def _read(headers: dict[str, str], body: bytes) -> dict[str, Any]:
         events = [event for event in body.decode().split("\n\n") if event]
         return {"events": [json.loads(event.removeprefix("data: ")) for event in events]}
     try:
-        return {"json": json.loads(body)} if body else {}
+        document = json.loads(body) if body else None
+        if isinstance(document, dict) and "model_stats" in document:
+            document = _without_times(document)
+        return {"json": document} if body else {}
     except ValueError:
         return {"bytes": body.decode("utf-8", "backslashreplace")}
 

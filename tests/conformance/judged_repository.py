@@ -103,7 +103,7 @@ MODELS: dict[str, tuple[str, str]] = {
     ),
     "direct": ("accumulate", _sequence("direct { }", "TYPE_UINT64", 4)),
     "oldest": ("accumulate", _sequence("oldest { max_candidate_sequences: 4 }", "TYPE_UINT64", 0)),
-    "named": ("accumulate", _sequence("oldest { max_candidate_sequences: 4 }", "TYPE_STRING", 0)),
+    "named": ("accumulate", _sequence("direct { }", "TYPE_STRING", 4)),
     "generated": ("generated", _generated()),
     "repeat": ("repeat", _x_to_y("INT32") + DECOUPLED),
     "cached": (

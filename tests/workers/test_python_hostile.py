@@ -163,7 +163,7 @@ def test_a_worker_cannot_lie_about_the_time(kind, said):
     responses = Responses()
     events = []
     before = time.monotonic_ns()
-    responses.sent(1, 1)
+    responses.sent(1, 1, before)
     if kind == "plain":
         responses.take(Frame(Kind.FORM, {"form": 0, "columns": [["Y", "INT32", []]]}, bytearray(), []), events)
         header = {"batch": 1, "form": 0, "count": 1, "rows": 1, "start": said[0], "end": said[1]}

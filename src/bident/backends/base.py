@@ -183,11 +183,14 @@ class RequestInstance(ABC):
         """Become available; ``changed`` is to be called whenever ``is_available`` has changed. Raises ServeError."""
 
     @abstractmethod
-    def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
+    def execute_requests(
+        self, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays], answers: Answers
+    ) -> None:
         """Run a batch. Raises ServeError if it cannot be taken; then nothing is said to ``answers``.
 
         ``inputs`` are as for :meth:`Instance.execute`: for a batching model the rows of all requests,
-        one behind the other (each has ``batch_size`` of them); else there is one request.
+        one behind the other (each has ``batch_size`` of them); else there is one request. Where the
+        config allows ragged batches they come apart, for each request its own.
         """
 
     def cancel(self, answers: Answers, indexes: Sequence[int]) -> None:  # noqa: B027 - a model need not listen

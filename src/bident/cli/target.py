@@ -94,4 +94,5 @@ def metrics_url(client: Client) -> str:
         return record.metrics_url
     host = f"[{client.host}]" if ":" in client.host else client.host
     port = os.environ.get("BIDENT_METRICS_PORT", "")
-    return f"http://{host}:{port if port and client.url == default_url()[0] else 8002}"
+    scheme = client.url.partition(":")[0]
+    return f"{scheme}://{host}:{port if port and client.url == default_url()[0] else 8002}"

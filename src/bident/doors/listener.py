@@ -83,6 +83,9 @@ class Listener(ABC, Generic[AnyConnection]):
     def make_connection(self) -> asyncio.Protocol:
         """The protocol for a client that comes; it calls ``connected`` and ``disconnected``."""
 
+    def before_sweep(self) -> None:  # noqa: B027 - most listeners have nothing to do
+        """Called once a second, before the connections are looked at."""
+
     async def start(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
         """Serve on ``sock``, which is bound; over TLS with a ``context``."""
         allow_open_files((self._most or 1 << 20) + _OWN_FILES)
@@ -185,6 +188,7 @@ class Listener(ABC, Generic[AnyConnection]):
             )
             self._refused = 0
         self._trim()
+        self.before_sweep()
         self._sweep_slice(list(self._connections), 0)
 
     def _sweep_slice(self, connections: list[AnyConnection], start: int) -> None:

@@ -11,9 +11,12 @@ from bident.doors.cache_figures import FAMILIES as CACHE_FAMILIES
 from bident.doors.cache_figures import cache_figures
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes
+from bident.doors.latency_figures import FAMILIES as LATENCY_FAMILIES
+from bident.doors.latency_figures import latency_figures
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.engine.stats import FailureReason, ModelStats
+from bident.model.folder import BETWEEN
 from bident.model.metric_tags import label_of
 from bident.observe.host import Host
 from bident.observe.metrics import CONTENT_TYPE, Family, render
@@ -28,9 +31,11 @@ def _counter(name: str, meaning: str) -> Family:
     return Family(f"nv_inference_{name}", "counter", meaning)
 
 
-_COUNTERS: tuple[tuple[Family, Callable[[ModelStats], int]], ...] = (
+_COUNTS: tuple[tuple[Family, Callable[[ModelStats], int]], ...] = (
     (_counter("count", "Rows that the model has computed"), lambda stats: stats.inferences),
     (_counter("exec_count", "Times the model has run, whatever the batch"), lambda stats: stats.executions),
+)
+_DURATIONS: tuple[tuple[Family, Callable[[ModelStats], int]], ...] = (
     (
         _counter("request_duration_us", "Microseconds from receiving a request to its answer, summed over requests"),
         lambda stats: stats.success.ns // _US,
@@ -66,7 +71,7 @@ _CPU_USED = Family("nv_cpu_memory_used_bytes", "gauge", "Bytes of memory in use 
 FAMILIES = (
     _SUCCESS,
     _FAILURE,
-    *(family for family, _ in _COUNTERS),
+    *(family for family, _ in (*_COUNTS, *_DURATIONS)),
     _PENDING,
     _LOAD,
     *CACHE_FAMILIES,
@@ -75,6 +80,7 @@ FAMILIES = (
     _CPU,
     _CPU_TOTAL,
     _CPU_USED,
+    *LATENCY_FAMILIES,
 )
 """Everything the page shows, in its order."""
 
@@ -88,18 +94,20 @@ class MetricsPage:
         own: Callable[[], Iterable[str]] = tuple,
         *,
         host: bool = True,
+        interval_seconds: float = 0.0,
         summed: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         """``own``: the lines, newline included, of what models measure themselves; their families are not ``nv_``.
         Any thread may go through them.
 
-        ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``). ``summed`` makes of this
+        ``host``: whether the machine's own load is shown (``--allow-cpu-metrics``); it is measured anew if the last
+        measurement is older than ``interval_seconds``. ``summed`` makes of this
         server's page that of all workers, where there are others.
         """
         self._summed = summed
         self._engine = engine
         self._own = own
-        self._host = Host() if host else None
+        self._host = Host(interval_seconds) if host else None
 
     def routes(self) -> Routes:
         """``/metrics``; any other path is an empty page, as with Triton."""
@@ -117,16 +125,19 @@ class MetricsPage:
             render(_SUCCESS, ((_labels(s), s.stats.success.count) for s in servables)),
             render(_FAILURE, _failures(servables)),
         ]
-        for family, value in _COUNTERS:
+        measures = self._engine.lifecycle.measures
+        for family, value in (*_COUNTS, *(_DURATIONS if measures.counters else ())):
             parts.append(render(family, ((_labels(s), value(s.stats)) for s in servables)))
         parts.append(render(_PENDING, ((_labels(s), s.scheduler.pending) for s in servables)))
         parts.append(render(_LOAD, ((_labels(s), s.stats.load_seconds) for s in servables)))
         parts += cache_figures(self._engine.lifecycle.cache, servables, _labels)
         parts += [render(_PINNED_TOTAL, [({}, 0)]), render(_PINNED_USED, [({}, 0)])]
         if self._host is not None:
-            parts.append(render(_CPU, [({}, self._host.processor_utilization())]))
-            parts.append(render(_CPU_TOTAL, [({}, self._host.memory_total())]))
-            parts.append(render(_CPU_USED, [({}, self._host.memory_used())]))
+            load = self._host.load()
+            parts.append(render(_CPU, [({}, load.processor)]))
+            parts.append(render(_CPU_TOTAL, [({}, load.memory_total)]))
+            parts.append(render(_CPU_USED, [({}, load.memory_used)]))
+        parts += latency_figures(servables, _labels)
         return "".join(parts)
 
     async def whole(self) -> str:
@@ -174,7 +185,10 @@ def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
 
 def _labels(servable: Servable) -> dict[str, str]:
     tags = {label_of(key): value for key, value in servable.config.proto.metric_tags.items()}
-    return {"model": servable.name, "version": str(servable.version), **tags}
+    labels = {"model": servable.name, "version": str(servable.version), **tags}
+    if servable.namespace:
+        labels.update(model=servable.name.removeprefix(servable.namespace + BETWEEN), namespace=servable.namespace)
+    return labels
 
 
 def _failures(servables: Iterable[Servable]) -> Iterable[tuple[dict[str, str], float]]:

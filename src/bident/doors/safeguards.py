@@ -6,6 +6,7 @@ import logging
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from bident.doors import tls
 from bident.doors.api_keys import ApiKeys
@@ -22,13 +23,20 @@ _HTTP_PROTOCOLS = ("http/1.1",)
 _GRPC_PROTOCOLS = ("h2",)
 
 
+class _Files(NamedTuple):
+    """The PEM files of one door."""
+
+    door: str
+    cert: str
+    key: str
+    root: str
+
+
 @dataclass
 class _Pair:
     """A certificate and its key on disk, and the context that uses them."""
 
-    flag: str
-    cert: str
-    key: str
+    files: _Files
     context: ssl.SSLContext
     seen: tuple[int, ...] = field(init=False)
 
@@ -41,16 +49,17 @@ class _Pair:
         if seen == self.seen:
             return
         self.seen = seen
+        flag = f"--{self.files.door}-server-cert={self.files.cert}"
         try:
-            tls.reload(self.context, self.cert, self.key)
+            tls.reload(self.context, self.files.cert, self.files.key)
         except (OSError, SettingsError) as error:
-            logger.error("%s=%s has changed, and the one before stays in use: %s", self.flag, self.cert, error)
+            logger.error("%s has changed, and the one before stays in use: %s", flag, error)
         else:
-            logger.info("%s=%s has changed: new connections get it", self.flag, self.cert)
+            logger.info("%s has changed: new connections get it", flag)
 
     def _look(self) -> tuple[int, ...]:
         try:
-            return tuple(Path(path).stat().st_mtime_ns for path in (self.cert, self.key))
+            return tuple(Path(path).stat().st_mtime_ns for path in (self.files.cert, self.files.key))
         except OSError:
             return ()
 
@@ -64,8 +73,18 @@ class Safeguards:
     def __init__(self, settings: TensorSettings) -> None:
         """Raises SettingsError where a file cannot be used."""
         self._pairs: list[_Pair] = []
-        self.http = self._context(settings, "http", _HTTP_PROTOCOLS)
-        self.grpc = self._context(settings, "grpc", _GRPC_PROTOCOLS)
+        self.http = self._context(
+            _Files("http", settings.http_server_cert, settings.http_server_key, settings.http_root_cert),
+            wanted=settings.http_use_ssl or settings.http_use_ssl_mutual,
+            mutual=settings.http_use_ssl_mutual,
+            protocols=_HTTP_PROTOCOLS,
+        )
+        self.grpc = self._context(
+            _Files("grpc", settings.grpc_server_cert, settings.grpc_server_key, settings.grpc_root_cert),
+            wanted=settings.allow_grpc and (settings.grpc_use_ssl or settings.grpc_use_ssl_mutual),
+            mutual=settings.grpc_use_ssl_mutual,
+            protocols=_GRPC_PROTOCOLS,
+        )
         self.keys = ApiKeys(settings.api_key_file) if settings.api_key_file else None
         self.metrics_keys = None if is_loopback(settings.metrics_address) else self.keys
 
@@ -79,14 +98,14 @@ class Safeguards:
         for pair in self._pairs:
             pair.renew()
 
-    def _context(self, settings: TensorSettings, door: str, protocols: tuple[str, ...]) -> ssl.SSLContext | None:
-        mutual: bool = getattr(settings, f"{door}_use_ssl_mutual")
-        if not (mutual or getattr(settings, f"{door}_use_ssl")) or not getattr(settings, f"allow_{door}"):
+    def _context(
+        self, files: _Files, *, wanted: bool, mutual: bool, protocols: tuple[str, ...]
+    ) -> ssl.SSLContext | None:
+        if not wanted:
             return None
-        cert, key, root = (getattr(settings, f"{door}_{what}") for what in ("server_cert", "server_key", "root_cert"))
         try:
-            context = tls.server_context(cert, key, root, mutual=mutual, protocols=protocols)
+            context = tls.server_context(files.cert, files.key, files.root, mutual=mutual, protocols=protocols)
         except SettingsError as error:
-            raise SettingsError(f"--{door}-use-ssl{'-mutual' if mutual else ''}: {error.message}") from None
-        self._pairs.append(_Pair(f"--{door}-server-cert", cert, key, context))
+            raise SettingsError(f"--{files.door}-use-ssl{'-mutual' if mutual else ''}: {error.message}") from None
+        self._pairs.append(_Pair(files, context))
         return context

@@ -67,7 +67,12 @@ class TlsListener:
             self._sock = sock
         except NotImplementedError:  # Windows: the handshake begins unseen, and nobody is told what is wrong
             self._fallback = await loop.create_server(
-                self._factory, sock=sock, backlog=backlog, **_tls(self._context, self._handshake_seconds)
+                self._factory,
+                sock=sock,
+                backlog=backlog,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_seconds,
+                **_shutdown_timeout(),
             )
 
     def close(self) -> None:
@@ -137,13 +142,30 @@ class TlsListener:
 
     async def _shake(self, client: socket.socket, peer: str) -> None:
         try:
-            await self._loop.connect_accepted_socket(
-                self._factory, client, **_tls(self._context, self._handshake_seconds)
-            )
+            # Not both in one, as the loop offers it: TLS must not hide how much the connection below it holds.
+            plain, early = await self._loop.connect_accepted_socket(_Early, client)
+            entrance = _Entrance()
+            handshake = self._loop.create_task(self._encrypt(plain, entrance))
+            await asyncio.sleep(0)
+            # The handshake has queued its own beginning, and comes before this; the next reading comes after.
+            self._loop.call_soon(early.hand_over, plain)
+            tls = await handshake
+            if tls is not None:
+                entrance.open(self._factory(), tls, plain)
         except ssl.SSLError as error:
             self._say(peer, (error.reason or str(error)).replace("_", " ").lower())
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: the client has gone before it began
             self._say(peer, str(error) or type(error).__name__)
+
+    async def _encrypt(self, plain: asyncio.Transport, entrance: _Entrance) -> asyncio.Transport | None:
+        return await self._loop.start_tls(
+            plain,
+            entrance,
+            self._context,
+            server_side=True,
+            ssl_handshake_timeout=self._handshake_seconds,
+            **_shutdown_timeout(),
+        )
 
     def _give_up(self, client: socket.socket) -> None:
         self._forget(client)
@@ -164,11 +186,95 @@ class TlsListener:
         self._said_at, self._unsaid = now, 0
 
 
-def _tls(context: ssl.SSLContext, handshake_seconds: float) -> dict[str, Any]:
-    options: dict[str, Any] = {"ssl": context, "ssl_handshake_timeout": handshake_seconds}
-    if sys.version_info >= (3, 11) or sys.platform != "win32":  # asyncio's own loop learned it in 3.11, uvloop has it
-        options["ssl_shutdown_timeout"] = _SHUTDOWN_SECONDS
-    return options
+class _Early(asyncio.Protocol):
+    """Keeps what comes before the handshake can begin: a connection of uvloop's reads from its first moment on."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+
+    def hand_over(self, plain: asyncio.Transport) -> None:
+        """Let the protocol that has taken this one's place have what came."""
+        protocol: Any = plain.get_protocol()
+        if protocol is self or plain.is_closing():
+            return
+        received = memoryview(self._received)
+        if not hasattr(protocol, "get_buffer"):  # asyncio's own until Python 3.11
+            protocol.data_received(bytes(received))
+            return
+        while received:
+            buffer = memoryview(protocol.get_buffer(len(received)))
+            size = min(len(buffer), len(received))
+            buffer[:size] = received[:size]
+            received = received[size:]
+            protocol.buffer_updated(size)
+
+
+class _Entrance(asyncio.Protocol):
+    """Keeps what a client sends with the end of the handshake for the protocol that is about to be."""
+
+    def __init__(self) -> None:
+        self._received: list[bytes] = []
+        self._is_lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self._received.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+
+    def open(self, protocol: asyncio.BaseProtocol, tls: asyncio.Transport, plain: asyncio.Transport) -> None:
+        """Have ``protocol`` go on with the connection."""
+        if self._is_lost:
+            return
+        tls.set_protocol(protocol)
+        protocol.connection_made(_TlsTransport(tls, plain))
+        for data in self._received:
+            protocol.data_received(data)  # type: ignore[attr-defined]
+
+
+class _TlsTransport(asyncio.Transport):
+    """A connection over TLS that knows how much of what was written the client has not taken.
+
+    What TLS has encrypted it hands to the connection below at once, and counts no longer.
+    """
+
+    def __init__(self, tls: asyncio.Transport, plain: asyncio.Transport) -> None:
+        super().__init__()
+        self._tls, self._plain = tls, plain
+        for name in _SAME:
+            setattr(self, name, getattr(tls, name))
+
+    def get_write_buffer_size(self) -> int:
+        return self._tls.get_write_buffer_size() + self._plain.get_write_buffer_size()
+
+
+_SAME = (
+    "abort",
+    "can_write_eof",
+    "close",
+    "get_extra_info",
+    "get_protocol",
+    "get_write_buffer_limits",
+    "is_closing",
+    "is_reading",
+    "pause_reading",
+    "resume_reading",
+    "set_protocol",
+    "set_write_buffer_limits",
+    "write",
+    "write_eof",
+    "writelines",
+)
+"""What the transport over TLS does itself: called without a detour, for it is called for every answer."""
+
+
+def _shutdown_timeout() -> dict[str, Any]:
+    # asyncio's own loop learned it in Python 3.11; uvloop has had it for longer.
+    known = sys.version_info >= (3, 11) or sys.platform != "win32"
+    return {"ssl_shutdown_timeout": _SHUTDOWN_SECONDS} if known else {}
 
 
 def _peer(client: socket.socket) -> str:

@@ -30,7 +30,10 @@ class Admission:
         self._names = config.inputs.keys()
         self._outputs = config.outputs.keys()
         self._batching = config.max_batch_size > 0
-        self._uniform = not any(spec.optional or -1 in spec.dims for spec in config.inputs.values())
+        self._ragged = {name for name, spec in config.inputs.items() if spec.allow_ragged_batch}
+        self._uniform = not any(
+            spec.optional or (-1 in spec.dims and not spec.allow_ragged_batch) for spec in config.inputs.values()
+        )
         """Whether all valid requests can share a batch, which spares each one a signature."""
 
     def admit(self, request: InferRequest) -> None:
@@ -80,7 +83,10 @@ class Admission:
             self._refuse_batch_size(request, batch_size)
         request.batch_size = batch_size
         if not self._uniform:
-            request.signature = tuple((tensor.name, tensor.shape[1:]) for tensor in request.inputs.values())
+            request.signature = tuple(
+                (tensor.name, None if tensor.name in self._ragged else tensor.shape[1:])
+                for tensor in request.inputs.values()
+            )
 
     def _refuse_batch_size(self, request: InferRequest, batch_size: int) -> None:
         name = self._config.name

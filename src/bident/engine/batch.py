@@ -27,6 +27,8 @@ class Batch:
     failed: Sequence[tuple[InferRequest, ServeError]] = ()
     undeclared: Sequence[str] = ()
     """Outputs that the model gave last, and its config does not declare."""
+    apart: Sequence[Sequence[Column]] | None = None
+    """The outputs of each request, where they cannot be rows of ``columns`` (see ``ragged``)."""
     error: ServeError | None = None
     start_ns: int = 0
     infer_start_ns: int = 0
@@ -54,6 +56,15 @@ def gather(merge: Merge, batch: Batch, model: str) -> dict[str, NDArray[Any]] | 
     except Exception:  # noqa: BLE001 - the search below finds out whose it is, and logs what it must
         _remove_unfit(merge, batch, model)
         return merge.gather(batch.requests, batch.rows) if batch.requests else None
+
+
+def gather_apart(merge: Merge, batch: Batch, model: str) -> list[dict[str, NDArray[Any]]] | None:
+    """As ``gather`` for a model that sees single requests, which may differ in shape: the arrays of each."""
+    try:
+        return [merge.gather([request], request.batch_size) for request in batch.requests]
+    except Exception:  # noqa: BLE001 - as in ``gather``
+        _remove_unfit(merge, batch, model)
+        return gather_apart(merge, batch, model) if batch.requests else None
 
 
 def failure(model: str, error: BaseException) -> ServeError:

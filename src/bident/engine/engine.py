@@ -24,7 +24,7 @@ from bident.engine.shared_memory import SharedMemory
 from bident.engine.stats import Figures
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import overlay
-from bident.model.folder import ModelFolder, check_name
+from bident.model.folder import ModelFolder
 from bident.model.repository import Listing, Repository
 from bident.observe.log_settings import LogSettings
 from bident.observe.tracing import Tracing
@@ -163,6 +163,8 @@ class Engine:
         try:
             return self.lifecycle.find(name, version)
         except ServeError as error:
+            if (unclear := self.repository.unclear(name, self._held.values())) is not None:
+                raise unclear from None
             if self.lifecycle.states(name) or not any(name in held for held in self._held.values()):
                 raise
             # Triton tells what is there but was never loaded from what it has never heard of.
@@ -219,12 +221,13 @@ class Engine:
         ``gate`` is waited for when the model is loaded and before it serves; what it raises ends the load.
         """
         self._check_control()
-        check_name(name)
+        self.repository.check_name(name)
         loop = asyncio.get_running_loop()
         if config is None and not files:
-            await self._load_folder(await self._find(name), gate)
-            self._replace_overlay(name, None)
-            self._wanted.add(name)
+            for one in await self._meant_by(name):
+                await self._load_folder(await self._find(one), gate)
+                self._replace_overlay(one, None)
+                self._wanted.add(one)
             return
         base = await loop.run_in_executor(None, self._base, name)
         folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
@@ -242,8 +245,13 @@ class Engine:
         With ``dependents`` goes what an ensemble is made of, unless another needs it or it was asked for by name.
         """
         self._check_control()
-        check_name(name)
-        await self._unload(name, dependents=dependents)
+        self.repository.check_name(name)
+        for one in await self._meant_by(name):
+            await self._unload(one, dependents=dependents)
+
+    async def _meant_by(self, name: str) -> list[str]:
+        """The models called ``name``: one, but where repositories are namespaces."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.repository.meant_by, name)
 
     async def _unload(self, name: str, *, dependents: bool) -> None:
         members = self._members(name) if dependents else []
@@ -346,7 +354,8 @@ class Engine:
             except ServeError as error:
                 failures[name] = error
 
-        for name in listing.names if names is None else dict.fromkeys(names):
+        asked = [one for name in dict.fromkeys(names or ()) for one in await self._meant_by(name)]
+        for name in listing.names if names is None else asked:
             self._wanted.add(name)
             order.begin(name, self._once(load, name))
         await order.finish()

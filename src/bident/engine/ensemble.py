@@ -34,8 +34,6 @@ class EnsembleScheduler:
 
     pending = 0
     """Triton counts no waiting requests for ensembles: their steps wait, in other queues."""
-    has_sequences = False
-    """They are its members'."""
 
     def __init__(self, config: ModelConfig, version: str, stats: ModelStats, members: Members, models: Models) -> None:
         self._config = config
@@ -53,6 +51,11 @@ class EnsembleScheduler:
         self._runs: dict[Run, None] = {}
         self.on_idle: Callable[[], None] | None = None
         """Called whenever nothing is under way any more."""
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether a member has: its sequences go on through the ensemble."""
+        return any(member.scheduler.has_sequences for member in self._members.present())
 
     @property
     def is_idle(self) -> bool:
@@ -123,11 +126,8 @@ class EnsembleScheduler:
 
     def _fail(self, run: Run, error: ServeError) -> None:
         del self._runs[run]
-        if error.code is Code.CANCELLED:
-            reason = FailureReason.CANCELED
-        else:
-            reason = FailureReason.OTHER
-            error = ServeError(error.code, f"in ensemble '{self._config.name}', {error.message}")
+        reason = FailureReason.CANCELED if error.code is Code.CANCELLED else FailureReason.OTHER
+        error = ServeError(error.code, f"in ensemble '{self._config.name}', {error.message}")
         try:
             self._settler.fail(run.request, error, reason)
         except RecursionError:

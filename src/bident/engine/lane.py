@@ -17,7 +17,7 @@ from time import monotonic_ns
 
 from bident.backends.base import Instance
 from bident.engine.batch import Batch, failure, gather
-from bident.engine.merge import Merge
+from bident.engine.ragged import RaggedMerge, merge_of
 from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
 from bident.model.parameters import LANE
@@ -50,7 +50,7 @@ class Lane:
     def __init__(self, config: ModelConfig, instance: Instance, loop: asyncio.AbstractEventLoop, label: str) -> None:
         """``label`` names the instance in logs and thread lists."""
         self._name = config.name
-        self._merge = Merge(config)
+        self._merge = merge_of(config)
         self._instance = instance
         self._loop = loop
         self._label = label
@@ -120,7 +120,10 @@ class Lane:
             batch.infer_start_ns = monotonic_ns()
             outputs = self._instance.execute(inputs)
             batch.infer_end_ns = monotonic_ns()
-            batch.columns = self._merge.scatter(outputs, batch.rows)
+            if isinstance(self._merge, RaggedMerge):
+                batch.apart = self._merge.scatter_apart(outputs, batch.requests, batch.rows)
+            if batch.apart is None:
+                batch.columns = self._merge.scatter(outputs, batch.rows)
         except ServeError as error:
             batch.error = error
         except BaseException as error:  # a panic of native code or sys.exit() must not cost the lane its thread

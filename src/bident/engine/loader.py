@@ -14,7 +14,7 @@ from bident.backends.discovery import Backends
 from bident.engine import memory, warmup_samples
 from bident.engine.lane import lane_of
 from bident.engine.servable import LoadedModel, close_all
-from bident.errors import Code, ConfigError, ServeError
+from bident.errors import ConfigError, ServeError
 from bident.model import autofill, initial_states, labels, normalise, validate
 from bident.model.config import ModelConfig
 from bident.model.folder import ModelFolder
@@ -77,6 +77,7 @@ class Loader:
     def _load(self, folder: ModelFolder) -> LoadedModel:
         config, backend = self.configure(folder)
         loaded = LoadedModel(config, labels.load(folder.directory, config))
+        loaded.namespace = folder.namespace
         loaded.initial_states = initial_states.load(folder.directory, config)
         if backend is None:
             loaded.instances = {version: [] for version in folder.select_versions(config.proto)}
@@ -102,7 +103,6 @@ class Loader:
         versions = folder.versions()
         for warning in folder.warnings():
             logger.warning(warning)
-        _refuse_unbuilt(proto)
         if self._servers > 1 and proto.HasField("sequence_batching"):
             raise ConfigError(
                 f"model '{folder.name}' has sequence_batching, which --workers={self._servers} cannot serve: the "
@@ -160,19 +160,6 @@ def _finish(proto: ModelConfigProto, folder: ModelFolder, default_instance_count
 def is_ensemble(proto: ModelConfigProto) -> bool:
     """Whether a config, as it is written, wants to be that of an ensemble."""
     return bool(proto.platform == "ensemble" or proto.HasField("ensemble_scheduling"))
-
-
-def _refuse_unbuilt(proto: ModelConfigProto) -> None:
-    """Say so, rather than serve it wrongly, when a model needs a scheduler that is not built yet."""
-    if any(tensor.allow_ragged_batch for tensor in proto.input):
-        raise _unbuilt(proto.name, "ragged batches (allow_ragged_batch)")
-    for field in ("batch_input", "batch_output"):
-        if getattr(proto, field):
-            raise _unbuilt(proto.name, field)
-
-
-def _unbuilt(name: str, words: str) -> ServeError:
-    return ServeError(Code.UNSUPPORTED, f"model '{name}' needs {words}, which this version does not have")
 
 
 def _guard(name: str, step: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ output, of which each answer is a slice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,14 @@ class Merge:
 
     def __init__(self, config: ModelConfig, *, lenient: bool = False) -> None:
         """``lenient``: make the best of outputs that say the same in another form, as Python models' often do."""
-        self._name = config.name
+        self.model = config.name
+        self.is_batching = config.max_batch_size > 0
         self._lenient = lenient
         self._cure = "correct model.py or config.pbtxt" if lenient else "correct config.pbtxt"
         self.undeclared: Sequence[str] = ()
         """The outputs that ``scatter`` last dropped, because the config does not declare them."""
         self._lead = 1 if config.max_batch_size else 0
+        self.output_names = list(config.outputs)
         self._reshaped = [(name, spec) for name, spec in config.inputs.items() if spec.reshape is not None]
         self._outputs = [
             (spec.name, spec, _NEVER if spec.datatype is BYTES else spec.datatype.numpy, spec.model_dims)
@@ -49,13 +51,18 @@ class Merge:
         """
         first = requests[0].inputs
         if len(requests) == 1:
-            arrays = {name: _single(tensor) for name, tensor in first.items()}
+            arrays = {name: single(tensor) for name, tensor in first.items()}
         else:
-            arrays = {name: _joined(name, tensor, requests, rows) for name, tensor in first.items()}
-        for name, spec in self._reshaped:
-            if name in arrays:
-                arrays[name] = self._reshape(arrays[name], spec.dims, spec.model_dims)
+            arrays = {name: joined(name, tensor, requests, rows) for name, tensor in first.items()}
+        if self._reshaped:
+            self.reshape_inputs(arrays)
         return arrays
+
+    def reshape_inputs(self, arrays: dict[str, NDArray[Any]], but: Collection[str] = ()) -> None:
+        """Give the inputs in ``arrays`` the shapes that the model has, other than its clients."""
+        for name, spec in self._reshaped:
+            if name in arrays and name not in but:
+                arrays[name] = self._reshape(arrays[name], spec.dims, spec.model_dims)
 
     def scatter(self, arrays: dict[str, NDArray[Any]], rows: int) -> list[Column]:
         """The outputs of one execution, in declared order, in the client's shapes.
@@ -66,7 +73,7 @@ class Merge:
         if not isinstance(arrays, dict):
             raise ServeError(
                 Code.INTERNAL,
-                f"model '{self._name}' returned a {type(arrays).__name__}, not a dict of arrays by output name",
+                f"model '{self.model}' returned a {type(arrays).__name__}, not a dict of arrays by output name",
             )
         columns: list[Column] = []
         lead = (rows,) if self._lead else ()
@@ -75,7 +82,7 @@ class Merge:
             if array is None:
                 continue
             if type(array) is not np.ndarray or array.dtype != dtype:
-                array = self._conform(name, spec.datatype, array)
+                array = self.conform(spec, array)
             expected = lead + dims
             if array.shape != expected:
                 array = self._shaped(spec, array, expected)
@@ -89,8 +96,12 @@ class Merge:
             self.undeclared = [name for name in arrays if name not in given]
         return columns
 
-    def _conform(self, name: str, datatype: DataType, given: Any) -> NDArray[Any]:
-        """What a model gave for an output, as doors take it: an array of exactly the datatype's elements."""
+    def conform(self, spec: TensorSpec, given: Any) -> NDArray[Any]:
+        """What a model gave for an output, as doors take it: an array of exactly the datatype's elements.
+
+        Raises INTERNAL when it is none.
+        """
+        name, datatype = spec.name, spec.datatype
         if not isinstance(given, np.ndarray | np.generic):
             raise self._bad_output(name, f"is a {type(given).__name__}", f"an array of {datatype.name}")
         if self._lenient:
@@ -127,23 +138,25 @@ class Merge:
     def _bad_output(self, name: str, found: str, declared: str) -> ServeError:
         return ServeError(
             Code.INTERNAL,
-            f"output '{name}' of model '{self._name}' {found}, but its config declares {declared}; {self._cure}",
+            f"output '{name}' of model '{self.model}' {found}, but its config declares {declared}; {self._cure}",
         )
 
 
-def _single(tensor: InferInput) -> NDArray[Any]:
+def single(tensor: InferInput) -> NDArray[Any]:
+    """One input as an array. Raises INVALID_ARG when a JSON number is out of range."""
     data = tensor.data
     if type(data) is list:
         return to_array(tensor.name, tensor.datatype, data).reshape(tensor.shape)
     return data  # type: ignore[return-value]
 
 
-def _joined(name: str, first: InferInput, requests: list[InferRequest], rows: int) -> NDArray[Any]:
+def joined(name: str, first: InferInput, requests: list[InferRequest], rows: int) -> NDArray[Any]:
+    """The input ``name`` of all ``requests``, which has the shape of ``first`` but for the first axis."""
     tensors = [request.inputs[name] for request in requests]
     values: list[Any] = []
     for tensor in tensors:
         if type(tensor.data) is not list:
-            return np.concatenate([_single(tensor) for tensor in tensors])
+            return np.concatenate([single(tensor) for tensor in tensors])
         values += tensor.data
     return to_array(name, first.datatype, values).reshape((rows, *first.shape[1:]))
 

@@ -158,6 +158,9 @@ class RateLimiter:
             for resource, count in turn.needs.items():
                 limits[resource] = max(count, limits.get(resource, 0))
                 users[resource] = turn.model
+        if self._explicit:
+            for resource, needed in limits.items():
+                limits[resource] = self._explicit_limit(resource, needed)
         for scope, name in limits:
             if scope == _GLOBAL and (_DEVICE, name) in limits:
                 raise ConfigError(
@@ -165,9 +168,6 @@ class RateLimiter:
                     f"configuration: models '{users[_GLOBAL, name]}' and '{users[_DEVICE, name]}' declare it; "
                     "write global: true in both, or in none"
                 )
-        if self._explicit:
-            for resource, needed in limits.items():
-                limits[resource] = self._explicit_limit(resource, needed)
         return limits
 
     def _explicit_limit(self, resource: Resource, needed: int) -> int:

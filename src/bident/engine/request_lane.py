@@ -13,7 +13,7 @@ from time import monotonic_ns
 from typing import Any, Protocol
 
 from bident.backends.base import Arrays, RequestInstance
-from bident.engine.batch import Batch, gather
+from bident.engine.batch import Batch, gather, gather_apart
 from bident.engine.calls import Calls
 from bident.engine.merge import Merge
 from bident.engine.spin import Spin
@@ -63,6 +63,7 @@ class RequestLane:
         self.calls = calls
         self._instance = instance
         self._batching = config.max_batch_size > 0
+        self._is_ragged = config.ragged is not None
         self._open: dict[_Running, None] = {}
         self.executing: _Running | None = None
         """What the instance is executing now."""
@@ -98,7 +99,7 @@ class RequestLane:
     def run(self, batch: Batch) -> None:
         """Have ``batch`` executed; the owner hears what becomes of it, perhaps before this returns."""
         batch.start_ns = batch.infer_start_ns = monotonic_ns()
-        inputs = gather(self.merge, batch, self.name)
+        inputs = (gather_apart if self._is_ragged else gather)(self.merge, batch, self.name)
         if inputs is None:
             self.owner.batch_answered(batch, len(batch.failed))
             self.freed()
@@ -252,7 +253,7 @@ class _Running:
 
     def _log(self, request: InferRequest, error: ServeError) -> None:
         """What went wrong in the model; other codes are answers that it gives on purpose."""
-        if error.code is not Code.INTERNAL:
+        if error.code is not Code.INTERNAL or request.cancelled:
             return
         which = f"request '{request.id}'" if request.id else "a request without id"
         # A traceback is long, and all requests of a batch may have the same.

@@ -41,6 +41,7 @@ class LoadedModel:
 
     ``labels`` maps an output's name to the labels of its indices, ``initial_states`` the input of an implicit
     state to what it is when a sequence starts. ``samples`` are what warms the instances up.
+    ``namespace`` is the repository that the model lies in, where those are namespaces.
     """
 
     config: ModelConfig
@@ -48,6 +49,7 @@ class LoadedModel:
     instances: dict[int, list[AnyInstance]] = field(default_factory=dict)
     initial_states: dict[str, NDArray[Any]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
+    namespace: str = ""
 
     def close(self) -> None:
         """Give everything back; for loads that did not make it into service."""
@@ -121,6 +123,7 @@ class Servable:
         """
         self.name = loaded.config.name
         self.version = version
+        self.namespace = loaded.namespace
         self.config = loaded.config
         self._labels = loaded.labels
         self._initial_states = loaded.initial_states

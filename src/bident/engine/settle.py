@@ -89,6 +89,10 @@ class Settler:
         if batch.error is not None:
             for request in batch.requests:
                 self._fail_in(batch, request, batch.error)
+        elif batch.apart is not None:
+            requests, batch.requests = batch.requests, []
+            for request, columns in zip(requests, batch.apart, strict=True):
+                self.answer(batch, request, columns, None, final=True)
         elif batch.requests:
             self._strays.look(batch.columns, batch.undeclared, batch.requests)
 

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from bident.errors import ConfigError
-from bident.model import sequence_batching
+from bident.model import ragged, sequence_batching
 from bident.model.proto import ModelConfigProto, pb
+from bident.model.ragged import Ragged
 from bident.model.sequence_batching import SequenceBatching
 from bident.wire.datatypes import BY_CONFIG_NAME, DataType
 
@@ -143,6 +144,11 @@ class ModelConfig:
         if not self.proto.HasField("sequence_batching"):
             return None
         return sequence_batching.read(self.proto.sequence_batching)
+
+    @cached_property
+    def ragged(self) -> Ragged | None:
+        """Inputs and outputs that are not one row after the other, None for a model without. As before."""
+        return ragged.read(self.proto)
 
     @cached_property
     def required_inputs(self) -> frozenset[str]:

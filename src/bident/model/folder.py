@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from bident.model.proto import ModelConfigProto, pb
 from bident.model.scratch import Scratch
 
 CONFIG = "config.pbtxt"
+BETWEEN = "::"
+"""Stands between a repository and the name of a model in it, where that alone is not enough; as in Triton's log."""
 _MAX_VERSION = 2**63 - 1
 
 
@@ -68,6 +70,8 @@ class ModelFolder:
     ``config_name`` picks ``configs/<config_name>.pbtxt`` where that exists. Without ``auto_complete``
     a config file is required. ``config_override`` (load API) replaces the file. Where the files came
     with a request, ``scratch`` is the folder made for them; it belongs to whoever loads the model.
+    Where repositories are namespaces, ``namespace`` is the one it lies in, which its ``name`` may begin
+    with, and ``member`` gives the full name of what an ensemble in it calls so.
     """
 
     name: str
@@ -76,6 +80,8 @@ class ModelFolder:
     auto_complete: bool = True
     config_override: ModelConfigProto | None = field(default=None, compare=False, repr=False)
     scratch: Scratch | None = None
+    namespace: str = ""
+    member: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def config_path(self) -> Path:
@@ -101,12 +107,16 @@ class ModelFolder:
             source = "the config override"
         else:
             proto, source = self._config_file(), str(self.config_path)
-        if proto.name and proto.name != self.name:
+        own_name = self.directory.name if self.namespace else self.name
+        if proto.name and proto.name != own_name:
             raise ConfigError(
-                f"unexpected directory name '{self.name}' for model '{proto.name}', directory name must equal "
-                f"model name; rename the folder to '{proto.name}', or the model to '{self.name}' in {source}"
+                f"unexpected directory name '{own_name}' for model '{proto.name}', directory name must equal "
+                f"model name; rename the folder to '{proto.name}', or the model to '{own_name}' in {source}"
             )
         proto.name = self.name
+        if self.member is not None:
+            for step in proto.ensemble_scheduling.step:
+                step.model_name = self.member(step.model_name)
         return proto
 
     def select_versions(self, proto: ModelConfigProto) -> list[int]:

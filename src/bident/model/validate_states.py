@@ -39,8 +39,6 @@ def _check_state(subject: Subject, state: Any) -> None:
         )
     label = f"sequence batching state '{state.input_name}' "
     check_datatype(subject, label, state.data_type)
-    if not state.dims:
-        subject.refuse(f"{label}must specify 'dims' for {subject.name}", "add its shape without the batch dimension")
     check_count(subject, f"{label}dims", state.dims)
     check_dims(subject, f"{label}dimension", state.dims)
     if state.use_growable_memory:
@@ -68,6 +66,7 @@ def _check_state(subject: Subject, state: Any) -> None:
 
 def _check_initial(subject: Subject, state: Any, initial: Any) -> None:
     name = state.input_name
+    _check_data(subject, name, initial)
     if initial.data_type != state.data_type:
         subject.refuse(
             f"The data type used for 'initial_state' field of state '{name}' does not match the state data type.",
@@ -93,7 +92,6 @@ def _check_initial(subject: Subject, state: Any, initial: Any) -> None:
                 f"{dim} != {declared}",
                 f"the state has dims {list(state.dims)}",
             )
-    _check_data(subject, name, initial)
 
 
 def _check_data(subject: Subject, name: str, initial: Any) -> None:

@@ -5,27 +5,39 @@ Format 0.0.4: one HELP and one TYPE line per family, label values escaped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 CONTENT_TYPE = b"text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class Family:
-    """One metric: its name, kind (``counter`` or ``gauge``) and what it means."""
+    """One metric: its name, kind (``counter``, ``gauge``, ``summary`` or ``histogram``) and what it means."""
 
     name: str
     kind: str
     help: str
 
 
+Sample: TypeAlias = tuple[str, Mapping[str, str], float]
+"""What comes after the family's name, the labels, and the value."""
+
+
 def render(family: Family, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
     """The lines of ``family``: each sample is its labels and its value."""
+    return render_samples(family, (("", labels, value) for labels, value in samples))
+
+
+def render_samples(family: Family, samples: Iterable[Sample]) -> str:
+    """The lines of ``family``, a summary or a histogram, whose samples have names of their own."""
     lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-    for labels, value in samples:
+    for suffix, labels, value in samples:
         text = ",".join(f'{key}="{escape(label)}"' for key, label in sorted(labels.items()))
-        lines.append(f"{family.name}{{{text}}} {_number(value)}" if text else f"{family.name} {_number(value)}")
+        name = family.name + suffix
+        lines.append(f"{name}{{{text}}} {_number(value)}" if text else f"{name} {_number(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -35,4 +47,6 @@ def escape(label: str) -> str:
 
 
 def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
+    if isinstance(value, int):
+        return str(value)
+    return "NaN" if math.isnan(value) else repr(float(value))

@@ -17,6 +17,8 @@ _SLICES = 5
 _SLICE_NS = 12_000_000_000
 """The window is five times as long: a minute, as in Prometheus' client libraries."""
 _LARGEST_BUFFER = 10_000
+_SHARE = 4
+"""How much better than asked for one buffer is: errors of several of them add up."""
 
 
 class Sketch:
@@ -57,7 +59,7 @@ class Window:
     def __init__(self, targets: Sequence[tuple[float, float]], now_ns: int) -> None:
         """``targets``: quantile and the error that its rank may have, both between 0 and 1, ends excluded."""
         self._targets = targets
-        self._size = min(_LARGEST_BUFFER, math.ceil(1 / min(error for _, error in targets)))
+        self._size = min(_LARGEST_BUFFER, math.ceil(_SHARE / min(error for _, error in targets)))
         self._slices = [Sketch(self._size)]
         self._since_ns = now_ns
 

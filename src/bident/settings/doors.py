@@ -129,14 +129,13 @@ class Metrics:
     metrics_interval_ms: float = setting(
         REAL,
         2000.0,
-        "Milliseconds between two measurements of CPU and memory.",
-        effect="none yet: they are measured when the page is read",
+        "Milliseconds that lie at least between two measurements of CPU and memory.",
     )
     metrics_config: dict[str, str] = setting(
         PAIRS,
         {},
-        "counter_latencies, summary_latencies, summary_quantiles, histogram_latencies, as Triton has them.",
-        effect="none yet: there are counters and gauges, always",
+        "counter_latencies=false, summary_latencies=true, summary_quantiles=<quantile>:<error>,... or "
+        "histogram_latencies=true; repeat it for several.",
     )
 
 

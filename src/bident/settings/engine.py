@@ -27,7 +27,6 @@ from bident.settings.values import (
     whole,
 )
 
-_TRACING = "none yet: requests are not traced"
 _PLUG_INS = "none: plug-ins are Python packages, found by their entry points"
 
 
@@ -40,30 +39,27 @@ class Tracing:
     trace_config: tuple[Named, ...] = setting(
         TRACE_OPTIONS,
         (),
-        "level, rate, count, mode; and per mode, triton (file, log-frequency) or opentelemetry (url, resource, bsp_*).",
-        effect=_TRACING,
+        "level, rate, count, mode=triton; and for that mode, triton,file=<path> and triton,log-frequency=<n>.",
     )
     trace_file: str = setting(
-        TEXT, "", "Where traces go.", effect=_TRACING, replacement="--trace-config triton,file=<path>"
+        TEXT, "", "Where traces go.", replacement="--trace-config triton,file=<path>"
     )
     trace_level: tuple[str, ...] = setting(
         TRACE_LEVELS,
         (),
         "OFF, TIMESTAMPS or TENSORS.",
-        effect=_TRACING,
         replacement="--trace-config level=<level>",
     )
     trace_rate: int = setting(
-        whole(0), 1000, "One request in so many.", effect=_TRACING, replacement="--trace-config rate=<n>"
+        whole(0), 1000, "One request in so many.", replacement="--trace-config rate=<n>"
     )
     trace_count: int = setting(
-        whole(-1), -1, "How many in all; -1 is no limit.", effect=_TRACING, replacement="--trace-config count=<n>"
+        whole(-1), -1, "How many in all; -1 is no limit.", replacement="--trace-config count=<n>"
     )
     trace_log_frequency: int = setting(
         COUNT,
         0,
         "Traces to a file; 0 is all in one.",
-        effect=_TRACING,
         replacement="--trace-config triton,log-frequency=<n>",
     )
 

@@ -96,8 +96,7 @@ class Repository:
     model_namespacing: bool = setting(
         BOOLEAN,
         False,
-        "Let two repositories hold a model of the same name.",
-        effect="none yet: names must be unique across repositories",
+        "Let repositories hold models of the same name; those are asked for as <repository>::<model>.",
     )
     strict_model_config: bool = setting(
         BOOLEAN, False, "True is --disable-auto-complete-config.", replacement="--disable-auto-complete-config"

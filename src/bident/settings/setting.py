@@ -31,9 +31,7 @@ class Setting:
 
     ``effect`` is empty for a setting that does what it says; otherwise it says why it is accepted
     without doing anything (``none yet: ...`` for what is to come, ``none: ...`` for what has no
-    meaning here), or why the server does not start with it (``refused: ...``): a protection that
-    somebody asked for is never silently absent. ``replacement`` names what a deprecated flag
-    stands for.
+    meaning here). ``replacement`` names what a deprecated flag stands for.
     """
 
     kind: Kind

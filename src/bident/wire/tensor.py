@@ -81,20 +81,28 @@ def _unpack_bytes(name: str, count: int, raw: bytes | memoryview) -> NDArray[Any
         start = at + _LENGTH.size
         if start > size:
             raise invalid_arg(
-                f"incomplete string length indicator for inference input {shown(name)}: element {index} of {count} "
-                f"starts at byte {at}, and the data ends at byte {size}"
+                f"incomplete string length indicator for inference input {shown(name)}, expecting {_LENGTH.size} bytes "
+                f"but only {size - at} bytes available: element {index} of {count} starts at byte {at}, and the data "
+                f"ends at byte {size}"
             )
         (length,) = _LENGTH.unpack_from(data, at)
         at = start + length
         if at > size:
             raise invalid_arg(
-                f"incomplete string data for inference input {shown(name)}: element {index} declares {length} bytes, "
-                f"{size - start} are left (the length is a little-endian uint32 that counts bytes)"
+                f"incomplete string data for inference input {shown(name)}, expecting string of length {length} but "
+                f"only {size - start} bytes available: element {index} declares {length} bytes, {size - start} are "
+                f"left (the length is a little-endian uint32 that counts bytes)"
             )
         elements[index] = data[start:at]
-    if at != size:
+    left = size - at
+    if 0 < left < _LENGTH.size:
         raise invalid_arg(
-            f"unexpected number of string elements for inference input {shown(name)}: expecting {count}, "
-            f"and {size - at} bytes are left after them"
+            f"incomplete string length indicator for inference input {shown(name)}, expecting {_LENGTH.size} bytes but "
+            f"only {left} bytes available: they are left after its {count} elements"
+        )
+    if left:
+        raise invalid_arg(
+            f"unexpected number of string elements {count + 1} for inference input {shown(name)}, expecting {count}: "
+            f"{left} bytes are left after them"
         )
     return elements

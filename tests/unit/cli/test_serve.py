@@ -70,7 +70,8 @@ def test_all_there_is_serves_the_repository_of_the_working_directory(
         (["--http-port=x"], 'Bad option: "--http-port"'),
         (["tensor", "stray"], "Unexpected argument: stray"),
         (["tensor"], "--model-repository must be specified"),
-        (["--grpc-use-ssl=on"], "does not start rather than ignore it"),
+        (["--grpc-use-ssl=on"], "--grpc-use-ssl needs --grpc-server-cert and --grpc-server-key"),
+        (["--http-address=0.0.0.0"], "--api-key-file"),
         (["text"], "there is no text server yet"),
     ],
 )
@@ -102,5 +103,4 @@ def test_help_lists_every_flag_with_its_default(bident: Bident) -> None:
         assert f"  {row.flag}" in result.out
         assert row.help in result.out
     assert "Default: 8000." in result.out
-    assert "Refused when set: TLS is not built yet." in result.out
-    assert "No effect yet: the gRPC door is not built." in result.out
+    assert "No effect yet: there is no SageMaker door." in result.out

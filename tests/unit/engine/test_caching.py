@@ -40,9 +40,7 @@ LARGE = 1 << 20
 def cached(instance: Echo, text: str = BATCHING + THREAD, *, cache: ResponseCache | None = None) -> Servable:
     loaded = LoadedModel(model_config(f"{CACHED} {text}"), {}, {1: [instance]})
     loop = asyncio.get_running_loop()
-    servable = Servable(
-        loaded, 1, ModelStats(), loop, clients_of(9), NoModels(), cache=cache or ResponseCache(LARGE)
-    )
+    servable = Servable(loaded, 1, ModelStats(), loop, clients_of(9), NoModels(), cache=cache or ResponseCache(LARGE))
     engine_fakes._in_service.append(servable)
     return servable
 

@@ -250,32 +250,6 @@ def test_a_missing_label_file_is_refused_before_anything_is_loaded(tmp_path: Pat
     assert backend.devices == []
 
 
-@pytest.mark.parametrize(
-    ("text", "io", "words"),
-    [
-        ("sequence_batching { }", IO, "sequence batching"),
-        (BATCHING, IO.replace("dims: [ 2 ] } ]", "dims: [ 2 ], allow_ragged_batch: true } ]", 1), "ragged batches"),
-        (
-            'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "n" data_type: TYPE_INT32 source_input: "X" }',
-            IO,
-            "batch_input",
-        ),
-    ],
-)
-def test_what_is_not_built_yet_is_refused_rather_than_served_wrongly(
-    tmp_path: Path, text: str, io: str, words: str
-) -> None:
-    load, backend = loader()
-    model = folder(tmp_path)
-    (model.directory / "config.pbtxt").write_text(f'backend: "fake" max_batch_size: 8 {io} {text}')
-
-    error = refusal(load, model)
-
-    assert error.code is Code.UNSUPPORTED
-    assert f"model 'm' needs {words}" in error.message
-    assert backend.devices == []
-
-
 # What will be tried
 
 

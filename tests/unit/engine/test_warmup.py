@@ -14,7 +14,19 @@ from bident.engine.servable import Servable
 from bident.engine.warmup import Sample, Warmup
 from bident.errors import Code, ConfigError, ServeError
 from bident.model.config import ModelConfig
-from tests.unit.engine.engine_fakes import BATCHING, IO, THREAD, Echo, ask, model_config, on_loop, servable_of, until
+from bident.wire.datatypes import BY_CONFIG_NAME
+from tests.unit.engine.engine_fakes import (
+    BATCHING,
+    IO,
+    THREAD,
+    Echo,
+    ask,
+    model_config,
+    on_loop,
+    servable_of,
+    turns,
+    until,
+)
 from tests.unit.engine.engine_hands import BROKEN, Hand
 from tests.unit.engine.engine_house import House
 
@@ -72,11 +84,11 @@ def test_a_sample_without_a_count_runs_once_and_one_of_batch_size_0_not_at_all()
 
 
 @pytest.mark.parametrize(
-    "datatype",
-    "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BF16 STRING".split(),
+    "word",
+    BY_CONFIG_NAME,
 )
-def test_random_data_of_any_datatype_is_fit_to_be_computed_with(datatype: str) -> None:
-    tensor = f"data_type: TYPE_{datatype} dims: [ 500 ]"
+def test_random_data_of_any_datatype_is_fit_to_be_computed_with(word: str) -> None:
+    tensor = f"data_type: {word} dims: [ 500 ]"
     io = f'input [ {{ name: "X" {tensor} }} ] output [ {{ name: "Y" {tensor} }} ]'
     told = f'model_warmup {{ name: "s" batch_size: 1 inputs {{ key: "X" value {{ {tensor} random_data: true }} }} }}'
 
@@ -84,7 +96,7 @@ def test_random_data_of_any_datatype_is_fit_to_be_computed_with(datatype: str) -
 
     data = np.asarray(found.inputs["X"].data)
     assert data.dtype == found.inputs["X"].datatype.numpy
-    if datatype == "STRING":
+    if word == "TYPE_STRING":
         assert set(data.reshape(-1).tolist()) == {b""}
     else:
         values = data.astype(np.float64)
@@ -116,7 +128,10 @@ def test_recorded_strings_lie_as_in_a_binary_request(tmp_path: Path) -> None:
             sample().replace("TYPE_FP32", "TYPE_INT32"),
             "inference input 'X' data-type is 'INT32', but model 'm' expects 'FP32'",
         ),
-        (sample().replace("[ 2 ]", "[ 3 ]"), "unexpected shape for input 'X' for model 'm'. Expected [-1,2], got [1,3]."),
+        (
+            sample().replace("[ 2 ]", "[ 3 ]"),
+            "unexpected shape for input 'X' for model 'm'. Expected [-1,2], got [1,3].",
+        ),
         (
             'model_warmup { name: "s" batch_size: 1 }',
             "expected 1 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['X']. "
@@ -202,7 +217,7 @@ async def test_instances_that_see_single_requests_are_warmed_up_too_and_then_ser
     requests = [ask(1), ask(2)]
     for request in requests:
         servable.infer(request)
-        await until(lambda: sum(len(hand.batches) for hand in hands) > 2)
+    await turns()
     for hand in hands:
         for held in hand.batches[1:]:
             held.finish()

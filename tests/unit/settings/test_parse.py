@@ -19,7 +19,7 @@ EXAMPLES = {
     "<path>": ("some/where", Path("some/where")),
     "<setting>=<value>": ("a=b", {"a": "b"}),
     "[<name>,]<setting>=<value>": ("python,a=b", {"python": {"a": "b"}}),
-    "<name>,<setting>=<value>": ("local,a=b", {"local": {"a": "b"}}),
+    "<name>,<setting>=<value>": ("local,size=7", {"local": {"size": "7"}}),
     "[<mode>,]<setting>=<value>": ("triton,file=f", (Named("triton", "file", "f"),)),
     "<apis>:<header>=<value>": ("health:k=v", (RestrictedApi(frozenset({Api.HEALTH}), "k", "v"),)),
     "<name>:<count>[:<device>]": ("R:3", (RateLimitResource("R", 3, None),)),
@@ -53,7 +53,8 @@ def needed(row: Setting) -> list[str]:
     if row.name.endswith("_address"):
         return ["--insecure"]
     door, _, what = row.name.partition("_")
-    files = [f"--{door}-server-cert=c", f"--{door}-server-key=k", f"--{door}-root-cert=r"]
+    files = [f"--{door}-{file}={file}" for file in ("server-cert", "server-key", "root-cert")]
+    files = [flag for flag in files if flag.partition("=")[0] != row.flag]
     if what.startswith("use_ssl"):
         return files
     return [f"--{door}-use-ssl=1", *files] if what.endswith(("_cert", "_key")) else []

@@ -27,6 +27,7 @@ def test_port_zero_never_collides_and_closed_doors_do_not_count() -> None:
 def test_defaults_that_follow_and_deprecated_flags() -> None:
     settings = parse(
         "--http-address=0.0.0.0",
+        "--insecure",
         "--strict-model-config=true",
         "--response-cache-byte-size=9",
         "--trace-file=t",
@@ -45,28 +46,60 @@ def test_defaults_that_follow_and_deprecated_flags() -> None:
 
 
 def test_settings_without_effect_are_accepted_and_said() -> None:
-    settings = parse("--grpc-port=9001", "--cuda-memory-pool-byte-size=0:1", "--http-port=9000")
-    assert settings.grpc_port == 9001
-    assert any(notice.startswith("--grpc-port has no effect yet: ") for notice in settings.notices)
+    settings = parse("--sagemaker-port=9001", "--cuda-memory-pool-byte-size=0:1", "--http-port=9000")
+    assert settings.sagemaker_port == 9001
+    assert any(notice.startswith("--sagemaker-port has no effect yet: ") for notice in settings.notices)
     assert "--cuda-memory-pool-byte-size has no effect: Bident runs on the CPU" in settings.notices
     assert not any("--http-port" in notice for notice in settings.notices)
 
 
+CERTIFICATE = ("--http-server-cert=c", "--http-server-key=k")
+
+
 @pytest.mark.parametrize(
-    "flag",
+    ("words", "missing"),
     [
-        "--grpc-use-ssl=true",
-        "--grpc-use-ssl-mutual=true",
+        (["--http-use-ssl=1"], "--http-server-cert and --http-server-key"),
+        (["--grpc-use-ssl=1", "--grpc-server-cert=c"], "--grpc-use-ssl needs --grpc-server-key"),
+        (["--http-use-ssl-mutual=1", *CERTIFICATE], "--http-use-ssl-mutual needs --http-root-cert"),
+        ([*CERTIFICATE], "without --http-use-ssl=true: the door would not be encrypted"),
     ],
 )
-def test_a_protection_that_is_not_there_keeps_the_server_from_starting(flag: str) -> None:
+def test_tls_is_asked_for_as_a_whole_or_not_at_all(words: list[str], missing: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(*words)
+    assert missing in caught.value.message
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.1.2.3", "my.host"])
+@pytest.mark.parametrize("door", ["http", "grpc", "metrics"])
+def test_strangers_are_let_in_only_on_purpose(door: str, address: str) -> None:
+    flag = f"--{door}-address={address}"
     with pytest.raises(SettingsError) as caught:
         parse(flag)
-    assert caught.value.message.startswith(flag.partition("=")[0])
-    assert "is not built yet; Bident does not start rather than ignore it" in caught.value.message
+    assert caught.value.message.startswith(flag)
+    for cure in ("--api-key-file", "--insecure"):
+        assert cure in caught.value.message
+    parse(flag, "--api-key-file=keys")
+    parse(flag, "--insecure")
 
 
-def test_a_protection_that_is_refused_may_be_off_from_every_source() -> None:
-    assert parse("--grpc-use-ssl=false").notices == ()
-    with pytest.raises(SettingsError, match="--grpc-use-ssl:"):
-        parse_tensor_args([], {"BIDENT_GRPC_USE_SSL": "on"})
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "localhost", "::1"])
+def test_this_machine_needs_no_keys(address: str) -> None:
+    parse(f"--http-address={address}")
+
+
+def test_client_certificates_stand_in_for_keys_and_a_closed_door_needs_neither() -> None:
+    parse("--http-address=0.0.0.0", "--http-use-ssl-mutual=1", "--http-root-cert=r", *CERTIFICATE)
+    parse("--grpc-address=0.0.0.0", "--allow-grpc=false")
+    with pytest.raises(SettingsError):
+        parse("--http-address=0.0.0.0", "--http-use-ssl=1", *CERTIFICATE)
+
+
+def test_workers_need_a_door_to_share_and_a_system_that_shares_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="neither is opened"):
+        parse("--workers=2", "--allow-http=false", "--allow-grpc=false")
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(SettingsError, match="on Windows"):
+        parse("--workers=2")
+    parse("--workers=1")

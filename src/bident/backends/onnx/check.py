@@ -144,6 +144,8 @@ def _check_output(config: ModelConfig, spec: TensorSpec, declared: DeclaredTenso
     _check_datatype(config, "output", spec, declared)
     if not declared.dims:  # A scalar or a rank left open: the instance looks at what really comes out.
         return []
+    if config.ragged is not None and spec.name in config.ragged.scattered:
+        return []  # Its elements are dealt out whatever their shape.
     if not _fits(config, spec, declared, free_for_fixed=True):
         raise _shape_error(config, spec, declared)
     if not _fits(config, spec, declared, free_for_fixed=False):

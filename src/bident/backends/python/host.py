@@ -83,8 +83,9 @@ class Worker:
         if not self.alive:
             raise ServeError(Code.INTERNAL, self._unhealthy())
         header, parcel = outgoing.batch(batch)
+        before_ns = time.monotonic_ns()  # a quick worker may be done before this process goes on
         self._say(Kind.BATCH, header, parcel)
-        self._responses.sent(batch.id, len(batch.requests))
+        self._responses.sent(batch.id, len(batch.requests), before_ns)
 
     def send_plain(self, number: int, count: int, rows: int, columns: Arrays) -> bool:
         """Send a batch of ``count`` requests of ``rows`` rows each that say nothing but their inputs.
@@ -103,8 +104,9 @@ class Worker:
             return False
         parts, size = payload
         header = HEADER.pack(number, form, count, rows, 0, 0)
+        before_ns = time.monotonic_ns()
         self._outbox.post(b"".join([prefix(Kind.PLAIN, HEADER.size, size), header, *parts]))
-        self._responses.sent(number, count)
+        self._responses.sent(number, count, before_ns)
         return True
 
     def cancel(self, batch: int, indexes: Sequence[int]) -> None:

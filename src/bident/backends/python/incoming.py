@@ -50,10 +50,10 @@ class Responses:
         self._apart: set[int] = set()
         self._forms: dict[int, Form] = {}
 
-    def sent(self, batch: int, count: int) -> None:
-        """The worker has been given a batch of ``count`` requests."""
+    def sent(self, batch: int, count: int, since_ns: int) -> None:
+        """The worker has been given a batch of ``count`` requests, and may be at it since ``since_ns``."""
         self.open[batch] = set(range(count))
-        self._executing[batch] = monotonic_ns()
+        self._executing[batch] = since_ns
 
     def take(self, frame: Frame, events: list[Event]) -> None:
         """Add what an ANSWERING message says."""

@@ -50,7 +50,7 @@ class InsideInstance(HostedInstance):
         super().__init__()
         self._host = InsideHost(spec, self._take, self._enter, metrics, patience, inline=inline)
 
-    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays]) -> None:
         for request in requests:
             if request.trace is not None:
                 self._calls.traces[request.trace.id] = request.trace

@@ -17,11 +17,14 @@ from bident.wire.infer import InferRequest
 
 
 class Job:
-    """A batch on its way to the model's thread. ``inputs``: the rows of all ``requests``, or of the only one."""
+    """A batch on its way to the model's thread.
+
+    ``inputs``: the rows of all ``requests``, or of the only one; or a list, of each request its own.
+    """
 
     __slots__ = ("cancelled", "inputs", "number", "requests")
 
-    def __init__(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+    def __init__(self, number: int, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays]) -> None:
         self.number = number
         self.requests = requests
         self.inputs = inputs
@@ -64,13 +67,20 @@ def requests_of(job: Job, link: Any, decoupled: bool) -> tuple[Batch, list[Infer
 def _tensors(job: Job) -> list[list[Any]]:
     inputs, job.inputs = job.inputs, {}
     asked = job.requests
+    if isinstance(inputs, list):
+        return [_alone(request, own) for request, own in zip(asked, inputs, strict=True)]
     if len(asked) == 1:
-        given = asked[0].inputs
-        columns = [(name, *worded(name, _own(array, given[name].data))) for name, array in inputs.items()]
-        return sliced(columns, 0, 1)
+        return [_alone(asked[0], inputs)]
     columns = [(name, *worded(name, array)) for name, array in inputs.items()]
     rows = [request.batch_size for request in asked]
     return sliced(columns, rows[0] if rows.count(rows[0]) == len(rows) else rows, len(rows))
+
+
+def _alone(request: InferRequest, inputs: Arrays) -> list[Any]:
+    """The tensors of a request that shares its arrays with no other."""
+    given = request.inputs
+    columns = [(name, *worded(name, _own(array, given[name].data))) for name, array in inputs.items()]
+    return sliced(columns, 0, 1)[0]
 
 
 def _own(array: Any, given: Any) -> Any:

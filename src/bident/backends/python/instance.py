@@ -74,7 +74,9 @@ class HostedInstance(RequestInstance):
         self._changed = changed
         await self._host.start()
 
-    def execute_requests(self, requests: Sequence[InferRequest], inputs: Arrays, answers: Answers) -> None:
+    def execute_requests(
+        self, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays], answers: Answers
+    ) -> None:
         """Hand a batch over."""
         self._last_batch = number = self._last_batch + 1
         self._sent[number] = _Sent(number, answers, len(requests))
@@ -85,7 +87,7 @@ class HostedInstance(RequestInstance):
             raise
 
     @abstractmethod
-    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays]) -> None:
         """Have the host execute batch ``number``, which may be answered before this returns.
 
         Raises ServeError if it cannot be taken.
@@ -201,10 +203,13 @@ class PythonInstance(HostedInstance):
         self._host = Supervisor(spec, self._take, self._enter, metrics, patience)
         self._batching = batching
 
-    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays) -> None:
+    def _send(self, number: int, requests: Sequence[InferRequest], inputs: Arrays | list[Arrays]) -> None:
         """Send a batch to the worker in one message."""
         host = self._host
-        if not self._batching:
+        if isinstance(inputs, list):
+            apart = zip(requests, inputs, strict=True)
+            host.send(messages.Batch(number, [self._told(request, own) for request, own in apart]))
+        elif not self._batching:
             host.send(messages.Batch(number, [self._told(request, inputs) for request in requests]))
         elif not _are_plain(requests) or not host.send_plain(number, len(requests), requests[0].batch_size, inputs):
             host.send(messages.Batch(number, [self._told(request) for request in requests], inputs))

@@ -132,7 +132,7 @@ def _tell(requests: Sequence[Request], header: dict[str, Any]) -> None:
 
 def _details(request: Request) -> dict[str, Any]:
     said: dict[str, Any] = {}
-    if request.correlation_id:
+    if request.correlation_id != 0:
         said["correlation_id"] = request.correlation_id
     if request.flags:
         said["flags"] = request.flags

@@ -11,6 +11,7 @@ from bident.doors.grpc.messages import pb
 from bident.doors.grpc.queries import refuse_repository
 from bident.engine.engine import Engine
 from bident.errors import ServeError, invalid_arg
+from bident.observe.log_settings import FORMATS
 from bident.wire.shown import shown
 
 _FILE = "file:"
@@ -107,7 +108,7 @@ class Control:
 
     async def log_settings(self, request: Any) -> Any:
         """Change the log settings, and say what they are now."""
-        changes = {key: _log_value(value) for key, value in request.settings.items()}
+        changes = {key: _log_value(key, value) for key, value in request.settings.items()}
         if changes:
             settings = await self._engine.apply("log_settings", "update", changes)
         else:
@@ -118,6 +119,12 @@ class Control:
         return answer
 
 
+_LOG_TYPES = {
+    **dict.fromkeys(("log_info", "log_warning", "log_error"), ("bool_param", "boolean")),
+    "log_verbose_level": ("uint32_param", "int32"),
+    "log_format": ("string_param", "string"),
+}
+"""By setting: its type, and what Triton calls that."""
 _LOG_FIELDS: dict[type, str] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
@@ -142,6 +149,13 @@ def _trace_value(key: str, values: list[str]) -> list[str] | str | None:
     return values[0]
 
 
-def _log_value(value: Any) -> Any:
+def _log_value(key: str, value: Any) -> Any:
+    """A log setting as JSON has it. The file cannot be changed, whatever its type."""
     kind = value.WhichOneof("parameter_choice")
-    return None if kind is None else getattr(value, kind)
+    wanted, word = _LOG_TYPES.get(key, (kind, ""))
+    if kind is None or kind != wanted:
+        raise invalid_arg(f"expect {word or 'a value'} for {shown(key)}")
+    said = getattr(value, kind)
+    if key == "log_format" and said not in FORMATS:
+        raise invalid_arg(f"invalid argument for log_format, got: {shown(said)[1:-1]}; it is {' or '.join(FORMATS)}")
+    return said

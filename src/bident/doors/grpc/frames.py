@@ -80,6 +80,7 @@ class BrokenRulesError(Exception):
         self.reason = reason
 
 
+_MOST_REASON = 200
 _SETTING = Struct(">HI")
 _TWO = Struct(">II")
 _ONE = Struct(">I")
@@ -112,7 +113,7 @@ def rst_stream(stream: int, code: ErrorCode) -> bytes:
 
 def goaway(last_stream: int, code: ErrorCode, reason: str = "") -> bytes:
     """A GOAWAY frame: streams after ``last_stream`` are not served, and why (for whoever debugs the client)."""
-    return frame(Kind.GOAWAY, 0, 0, _TWO.pack(last_stream, code) + reason.encode())
+    return frame(Kind.GOAWAY, 0, 0, _TWO.pack(last_stream, code) + reason.encode("utf-8", "replace")[:_MOST_REASON])
 
 
 def number(payload: bytes) -> int:

@@ -34,6 +34,7 @@ class Inbox:
     __slots__ = (
         "_calls",
         "_has_ended",
+        "_is_ending",
         "_is_packed",
         "_is_paused",
         "_is_unpacking",
@@ -58,6 +59,8 @@ class Inbox:
         self._is_packed = False
         self._is_paused = False
         self._is_unpacking = False
+        self._is_ending = False
+        """Nothing more comes."""
         self._has_ended = False
         """The service knows that nothing more comes."""
         self._waiting: deque[tuple[bool, Buffer]] = deque()
@@ -108,7 +111,10 @@ class Inbox:
             self._give_back()
 
     def end(self) -> None:
-        """The client has sent its last frame."""
+        """The client has sent its last frame. RefusedMessageError ends the call."""
+        if self.has_begun:
+            raise RefusedMessageError(Status.INTERNAL, "the request ends in the middle of a message")
+        self._is_ending = True
         if not self._waiting and not self._is_unpacking:
             self._finish()
 
@@ -189,7 +195,7 @@ class Inbox:
             self._hand_over(message)
         if not waiting and not self._is_paused and not stream.is_over:
             self._give_back()
-            if stream.is_half_closed:
+            if self._is_ending:
                 self._finish()
 
     def _unpack_here(self, coding: Coding, message: Buffer) -> bytes:

@@ -144,6 +144,8 @@ def form_of(output: Any) -> Form:
 
 
 def _bad_classes(name: str, classes: int) -> ServeError:
+    # Triton says ">= 0" and takes no 0; its clients may match on that.
     return invalid_arg(
-        f"invalid value for 'classification' parameter, expected >= 1: output {shown(name)} has {classes}"
+        f"invalid value for 'classification' parameter, expected >= 0: output {shown(name)} has {classes}, and no "
+        "class is not a classification"
     )

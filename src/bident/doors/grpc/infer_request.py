@@ -8,7 +8,7 @@ the message. Rules and words are Triton's (``infer_handler.cc``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -18,7 +18,7 @@ from bident.doors.grpc import typed_contents
 from bident.doors.grpc.call import Buffer
 from bident.doors.grpc.infer_parameters import PLAIN, Form, Options, Region, form_of, options, region_of
 from bident.doors.grpc.messages import pb
-from bident.doors.shared_tensors import read_input
+from bident.doors.shared_tensors import SharedInput, bytes_to_read, read_inputs
 from bident.engine.shared_memory import SharedMemory, Window
 from bident.errors import ServeError, invalid_arg
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
@@ -34,8 +34,8 @@ _VIEWED = 16 * 1024
 """Raw tensors of a larger message are views on it, smaller ones are copied."""
 _REMEMBERED_BYTES = 2048
 _MOST_REMEMBERED = 1024
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
-_VERSION = re.compile(r"0*[1-9][0-9]{0,17}")
+_NEGATIVE = re.compile(r"-[0-9]{1,18}")
+_VERSION = re.compile(r"0*[0-9]{1,18}")
 
 
 Raw = bytes | memoryview
@@ -61,7 +61,18 @@ class Wording:
     Raises INVALID_ARG where it cannot be meant.
     """
 
-    __slots__ = ("_forms", "_head", "_inputs", "_options", "_outputs", "_proto", "id", "model_name", "model_version")
+    __slots__ = (
+        "_forms",
+        "_head",
+        "_inputs",
+        "_options",
+        "_outputs",
+        "_proto",
+        "_shared_bytes",
+        "id",
+        "model_name",
+        "model_version",
+    )
 
     def __init__(self, proto: Any, head: bytes | None = None) -> None:
         """``head``: the bytes of the message that ``proto`` was read from, if the rest are raw tensors."""
@@ -72,6 +83,7 @@ class Wording:
         self._outputs: list[str] | None = None
         self._forms: dict[str, Form] | None = None
         self._inputs: list[_Input] = []
+        self._shared_bytes = 0
         self._options: Options | None = None
         self._proto = proto
         self._head = head
@@ -120,26 +132,37 @@ class Wording:
         if proto.parameters:
             self._options = options(proto.parameters)
         self._inputs = [_input(self.model_name, given, has_raws) for given in proto.inputs]
+        self._shared_bytes = sum(given.region.byte_size for given in self._inputs if given.region is not None)
         if proto.outputs:
             self._outputs = list(dict.fromkeys(wanted.name for wanted in proto.outputs))
             forms = {wanted.name: form_of(wanted) for wanted in proto.outputs if wanted.parameters}
             self._forms = {name: form for name, form in forms.items() if form != PLAIN} or None
         self._proto = None
 
-    def request(self, raws: Sequence[Raw], received_ns: int, memory: SharedMemory) -> InferRequest:
-        """The question, with its raw tensors and those in ``memory``."""
+    @property
+    def shared_bytes(self) -> int:
+        """How many bytes of it, once it is read, lie in shared memory."""
+        return self._shared_bytes
+
+    def request(
+        self, raws: Sequence[Raw], received_ns: int, memory: SharedMemory, declared: Container[str]
+    ) -> InferRequest:
+        """The question, with its raw tensors and those in ``memory`` that the model has (``declared``)."""
         inputs: dict[str, InferInput] = {}
+        shared: list[SharedInput] = []
         raw = iter(raws)
         for name, datatype, shape, count, contents, region in self._inputs:
-            if contents is not None:
-                data = contents
-            elif region is not None:
-                data = read_input(name, datatype, shape, count, memory.view(*region))
-            else:
-                data = unpack(name, datatype, shape, count, self._next(raw, raws))
             if name in inputs:
                 raise invalid_arg(f"input {shown(name)} already exists in request")
-            inputs[name] = InferInput(name, datatype, shape, count, data)
+            if region is not None:
+                tensor = inputs[name] = InferInput(name, datatype, shape, count, [])
+                shared.append(SharedInput(tensor, memory.view(*region)))
+            else:
+                data = contents if contents is not None else unpack(name, datatype, shape, count, self._next(raw, raws))
+                inputs[name] = InferInput(name, datatype, shape, count, data)
+        if shared:
+            bytes_to_read(shared)
+            read_inputs(shared, declared)
         if next(raw, None) is not None:
             raise self._wrong_number(len(raws))
         request = InferRequest(self.model_name, self.version, self.id, inputs, received_ns)
@@ -221,10 +244,12 @@ def model_version(word: str) -> str:
         return word
     if _VERSION.fullmatch(word):
         return str(int(word))
-    number = bool(_NUMBER.fullmatch(word))
-    what = "invalid model version specified" if number else "failed to get model version from specified version string"
+    negative = bool(_NEGATIVE.fullmatch(word))
+    what = (
+        "invalid model version specified" if negative else "failed to get model version from specified version string"
+    )
     raise invalid_arg(
-        f"{what} {shown(word)}{' ' if number else ''}, version should be an integral value > 0; leave it empty for the "
+        f"{what} {shown(word)}{' ' if negative else ''}, version should be an integral value > 0; leave it empty for the "
         "latest"
     )
 

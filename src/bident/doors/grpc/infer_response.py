@@ -14,7 +14,7 @@ from bident.doors.classification import classify
 from bident.doors.grpc.call import Buffer
 from bident.doors.grpc.infer_request import Wanted
 from bident.doors.grpc.messages import pb
-from bident.doors.shared_tensors import write_output
+from bident.doors.shared_tensors import COPY_HERE, write_output
 from bident.engine.servable import Servable
 from bident.engine.shared_memory import Window
 from bident.errors import ServeError, invalid_arg
@@ -58,14 +58,20 @@ class _Packed(NamedTuple):
 
 
 def takes_long(response: InferResponse, wanted: Wanted | None) -> bool:
-    """Whether writing the answer would keep the event loop from others: many strings, or classes of many elements."""
+    """Whether writing the answer would keep the event loop from others.
+
+    So do many strings, classes of many elements, and large outputs in shared memory.
+    """
     for column in response.columns:
         size = column.array.size
         if size > _WRITE_HERE:
             if response.stop != -1:
                 size = size // len(column.array) * (response.stop - response.start)
-            classified = wanted is not None and type(wanted.get(column.name)) is int
-            if size > _WRITE_HERE and (column.datatype is BYTES or classified):
+            want = None if wanted is None else wanted.get(column.name)
+            if isinstance(want, Window):
+                if size * column.datatype.size > COPY_HERE or column.datatype is BYTES:
+                    return True
+            elif size > _WRITE_HERE and (want is not None or column.datatype is BYTES):
                 return True
     return False
 
@@ -121,12 +127,11 @@ def _template(response: InferResponse, servable: Servable) -> _Template:
     """The template of answers with outputs as many and as large as those of ``response``."""
     columns = response.columns
     rows = response.stop - response.start
+    # By name too: a request may have named some of the outputs, in its own order.
     if response.stop == -1 or not columns or rows == len(columns[0].array):
-        key: tuple[object, ...] = tuple([column.array.shape for column in columns])
+        key = tuple([(column.name, column.array.shape) for column in columns])
     else:
-        key = tuple([(rows, *column.array.shape[1:]) for column in columns])
-    if len(columns) != len(servable.config.outputs):
-        key = (key, *[column.name for column in columns])
+        key = tuple([(column.name, (rows, *column.array.shape[1:])) for column in columns])
     template: _Template | None = servable.message_templates.get(key)
     if template is None:
         if len(servable.message_templates) >= _MAX_TEMPLATES:

@@ -6,18 +6,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bident.doors.aside import aside
 from bident.doors.forwarding import Forwarding
-from bident.doors.grpc.call import Buffer, Call, Status
+from bident.doors.grpc.call import Buffer, Call
 from bident.doors.grpc.infer_request import Raw, Reader, Wanted, Wording
 from bident.doors.grpc.infer_response import encode, takes_long
 from bident.doors.grpc.status import STATUS
+from bident.doors.grpc.traced import begin_trace, sending
+from bident.doors.shared_tensors import COPY_HERE
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.infer import InferRequest, InferResponse, Outcome
+from bident.wire.trace import Trace
 
 logger = logging.getLogger("bident.grpc")
 
@@ -26,42 +29,54 @@ _READ_HERE = 1 << 20
 """Up to this many bytes of elements, or of strings, are read by the event loop itself."""
 
 
+class Asked(NamedTuple):
+    """What a message asks, its raw tensors, who is asked, and when it came (monotonic nanoseconds)."""
+
+    wording: Wording
+    raws: Sequence[Raw]
+    servable: Servable
+    received_ns: int
+
+
 class Inference:
     """Reads requests, hands them to one engine, and answers those of ``ModelInfer``."""
 
     def __init__(self, engine: Engine, forwarding: Forwarding | None) -> None:
         """``forwarding``: which metadata becomes parameters of a request, if any does."""
         self.engine = engine
+        self.tracing = engine.tracing
         self._forwarding = forwarding
         self._reader = Reader()
         self._later: set[asyncio.Task[None]] = set()
 
     def begin(self, message: Buffer) -> tuple[Wording, list[Raw]]:
-        """Whom ``message`` asks; what it asks is for ``request`` to read."""
+        """Whom ``message`` asks; what it asks is read later."""
         return self._reader.begin(message)
 
-    @staticmethod
-    def is_long(message: Buffer, wording: Wording, raws: Sequence[Raw]) -> bool:
-        """Whether the rest is better read by ``request_aside``."""
-        return len(message) > _READ_HERE and wording.is_long(raws, _READ_HERE)
-
-    def request(
-        self, wording: Wording, raws: Sequence[Raw], metadata: Mapping[bytes, bytes], received_ns: int
-    ) -> InferRequest:
-        """The question that ``begin`` began to read. Raises INVALID_ARG with what is wrong and where."""
+    def is_long(self, message: Buffer, wording: Wording, raws: Sequence[Raw]) -> bool:
+        """Whether the rest is better read by ``request_aside``. Raises INVALID_ARG."""
+        if len(message) > _READ_HERE and wording.is_long(raws, _READ_HERE):
+            return True
         if not wording.is_read:
             wording.read(has_raws=bool(raws))
             self._reader.remember(wording)
-        request = wording.request(raws, received_ns, self.engine.shared_memory)
+        return wording.shared_bytes > COPY_HERE
+
+    def request(self, asked: Asked) -> InferRequest:
+        """The question that ``begin`` began to read. Raises INVALID_ARG with what is wrong and where."""
+        wording, raws, servable, received_ns = asked
+        if not wording.is_read:
+            wording.read(has_raws=bool(raws))
+        return wording.request(raws, received_ns, self.engine.shared_memory, servable.config.inputs)
+
+    async def request_aside(self, asked: Asked) -> InferRequest:
+        """As ``request``, by a thread."""
+        return await aside(partial(self.request, asked))
+
+    def forward(self, request: InferRequest, metadata: Mapping[bytes, bytes]) -> None:
+        """Add what is forwarded of the ``metadata`` of its call to ``request``. Raises INVALID_ARG."""
         if self._forwarding is not None:
             self._forwarding.apply(request, metadata)
-        return request
-
-    async def request_aside(
-        self, wording: Wording, raws: Sequence[Raw], metadata: Mapping[bytes, bytes], received_ns: int
-    ) -> InferRequest:
-        """As ``request``, by a thread."""
-        return await aside(partial(self.request, wording, raws, metadata, received_ns))
 
     def wanted(self, wording: Wording) -> Wanted | None:
         """The outputs that are wanted in another form than as bytes; None if none is."""
@@ -76,17 +91,17 @@ class Inference:
     def model_infer(self, call: Call, message: Buffer) -> Awaitable[None] | None:
         """Queue the request; :meth:`_reply` writes the answer when it comes."""
         wording, raws = self._reader.begin(message)
-        servable = self._single(wording)
-        if len(message) > _READ_HERE and wording.is_long(raws, _READ_HERE):
-            return self._infer_long(call, wording, raws)
-        self._queue(call, servable, wording, self.request(wording, raws, call.metadata, call.received_ns))
+        asked = Asked(wording, raws, self._single(wording), call.received_ns)
+        if self.is_long(message, wording, raws):
+            return self._infer_long(call, asked)
+        self._queue(call, asked.servable, wording, self.request(asked))
         return None
 
-    async def _infer_long(self, call: Call, wording: Wording, raws: Sequence[Raw]) -> None:
+    async def _infer_long(self, call: Call, asked: Asked) -> None:
         """Have a thread read the message, then go on with the model as it is by then."""
-        request = await self.request_aside(wording, raws, call.metadata, call.received_ns)
+        request = await self.request_aside(asked)
         if not call.is_over:
-            self._queue(call, self._single(wording), wording, request)
+            self._queue(call, self._single(asked.wording), asked.wording, request)
 
     def _single(self, wording: Wording) -> Servable:
         """Who answers. Raises UNSUPPORTED for models that give any number of answers."""
@@ -100,51 +115,73 @@ class Inference:
         return servable
 
     def _queue(self, call: Call, servable: Servable, wording: Wording, request: InferRequest) -> None:
-        request.reply = partial(self._reply, call, servable, self.wanted(wording))
+        if self._forwarding is not None:
+            self._forwarding.apply(request, call.metadata)
+        trace = None
+        if self.tracing.is_on:
+            trace = begin_trace(self.tracing, request, call.metadata, call.received_ns, call.received_ns)
+        request.reply = partial(self._reply, call, servable, self.wanted(wording), trace)
         servable.infer(request)
         if not call.is_over:
             call.on_cancel = partial(self.engine.cancel, request)
 
-    def _reply(self, call: Call, servable: Servable, wanted: Wanted | None, response: InferResponse) -> Outcome:
+    def _reply(
+        self, call: Call, servable: Servable, wanted: Wanted | None, trace: Trace | None, response: InferResponse
+    ) -> Outcome:
         """Encode and send the answer."""
         call.on_cancel = None  # also ends the circle call -> request -> reply -> call
         if call.is_over:
             return _ANSWERED
-        error = response.error
-        if error is not None:
-            call.finish(STATUS[error.code], error.message)
+        if response.error is not None:
+            _refuse(call, response.error, trace)
             return _ANSWERED
-        try:
-            if takes_long(response, wanted):
-                self.do_later(self._reply_later(call, servable, wanted, response))
-                return Outcome.LATER
-            call.reply(encode(response, wanted, servable))
-            return _ANSWERED
-        except ServeError as unfit:
-            call.finish(STATUS[unfit.code], unfit.message)
-        except Exception:
-            logger.exception("an answer of model '%s' could not be written", response.model_name)
-            call.finish(Status.INTERNAL, unwritten(response))
-        return Outcome.FAILED
+        if takes_long(response, wanted):
+            self.do_later(_reply_later(call, servable, wanted, trace, response))
+            return Outcome.LATER
+        answer = written(response, wanted, servable)
+        if isinstance(answer, ServeError):
+            _refuse(call, answer, trace)
+            return Outcome.FAILED
+        if trace is None:
+            call.reply(answer)
+        else:
+            with sending(trace):
+                call.reply(answer)
+        return _ANSWERED
 
-    async def _reply_later(
-        self, call: Call, servable: Servable, wanted: Wanted | None, response: InferResponse
-    ) -> None:
-        """Have a thread encode the answer, and say what became of it."""
-        answered = False
-        try:
-            call.reply(await aside(partial(encode, response, wanted, servable)))
+
+async def _reply_later(
+    call: Call, servable: Servable, wanted: Wanted | None, trace: Trace | None, response: InferResponse
+) -> None:
+    """Have a thread encode the answer, and say what became of it."""
+    answered = False
+    try:
+        answer = await aside(partial(written, response, wanted, servable))
+        if isinstance(answer, ServeError):
+            _refuse(call, answer, trace)
+        else:
+            with sending(trace):
+                call.reply(answer)
             answered = True
-        except ServeError as unfit:
-            call.finish(STATUS[unfit.code], unfit.message)
-        except Exception:
-            logger.exception("an answer of model '%s' could not be written", response.model_name)
-            call.finish(Status.INTERNAL, unwritten(response))
-        finally:
-            if response.settled is not None:
-                response.settled(answered)
+    finally:
+        if response.settled is not None:
+            response.settled(answered)
 
 
-def unwritten(response: InferResponse) -> str:
-    """What the client is told where writing its answer failed for a reason that is in the log."""
-    return f"the answer of model '{response.model_name}' could not be written; see the log"
+def _refuse(call: Call, error: ServeError, trace: Trace | None) -> None:
+    with sending(trace):
+        call.finish(STATUS[error.code], error.message)
+
+
+def written(
+    response: InferResponse, wanted: Wanted | None, servable: Servable, final: bytes = b""
+) -> bytes | ServeError:
+    """What ``encode`` makes of an answer, or why it cannot be written."""
+    try:
+        return encode(response, wanted, servable, final)
+    except ServeError as error:
+        return error
+    except Exception:
+        logger.exception("an answer of model '%s' could not be written", response.model_name)
+        text = f"the answer of model '{response.model_name}' could not be written; see the log"
+        return ServeError(Code.INTERNAL, text)

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any
 
 from bident.doors.access import Access
 from bident.doors.grpc import frames
@@ -121,8 +120,10 @@ class GrpcServer(Listener[GrpcConnection]):
         for outflow in written:
             outflow.flush()
 
-    def _sweep_slice(self, connections: list[Any], start: int) -> None:
-        if start == 0:
-            calls = sum(len(connection.calls.streams) for connection in connections)
-            self.most_streams = self.limits.streams if calls <= self.limits.calls else self.limits.crowded_streams
-        super()._sweep_slice(connections, start)
+    def before_sweep(self) -> None:
+        self.count_calls()
+
+    def count_calls(self) -> None:
+        """Where all connections together have too many calls open, give each of them fewer from now on."""
+        calls = sum(len(connection.calls.streams) for connection in self._connections)
+        self.most_streams = self.limits.streams if calls <= self.limits.calls else self.limits.crowded_streams

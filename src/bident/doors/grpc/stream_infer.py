@@ -11,21 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic_ns
 from typing import Any
 
 from bident.doors.aside import aside
 from bident.doors.grpc.call import Buffer, Call, Status
-from bident.doors.grpc.infer_request import Raw, Wanted, Wording
-from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, encode, in_stream, takes_long
-from bident.doors.grpc.inference import Inference, unwritten
+from bident.doors.grpc.infer_request import Wanted, Wording
+from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, in_stream, takes_long
+from bident.doors.grpc.inference import Asked, Inference, written
 from bident.doors.grpc.messages import pb
 from bident.doors.grpc.status import STATUS
+from bident.doors.grpc.traced import begin_trace, sending
 from bident.doors.pace import MOMENT_SECONDS, MOST_AT_ONCE, MOST_UNSENT
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.infer import InferRequest, InferResponse, Outcome
+from bident.wire.trace import Trace
 
 logger = logging.getLogger("bident.grpc")
 
@@ -56,6 +59,8 @@ class InferStream:
         self._is_reading = False
         self._look: asyncio.Handle | None = None
         self._behind_since = -1.0
+        self._waiting_ns = call.received_ns
+        """Since when the next request is waited for."""
         self._closes_on_error = call.metadata.get(b"triton_grpc_error", b"").lower() == b"true"
         call.on_message = self._take
         call.on_half_close = self._end
@@ -70,7 +75,7 @@ class InferStream:
 
     def _take(self, message: Buffer) -> None:
         """One more request."""
-        received_ns = monotonic_ns()
+        waiting_ns, self._waiting_ns = self._waiting_ns, monotonic_ns()
         try:
             wording, raws = self.inference.begin(message)
         except ServeError as error:
@@ -81,23 +86,23 @@ class InferStream:
         self._turns.add(turn)
         self._bytes += turn.size
         try:
-            turn.find()
+            asked = Asked(wording, raws, turn.find(), self._waiting_ns)
             if self.inference.is_long(message, wording, raws):
                 self._is_reading = True
-                self.inference.do_later(self._ask_long(turn, raws, received_ns))
+                self.inference.do_later(self._ask_long(turn, asked, waiting_ns))
             else:
-                turn.ask(self.inference.request(wording, raws, self._call.metadata, received_ns))
+                turn.ask(self.inference.request(asked), self._call.metadata, waiting_ns)
         except ServeError as error:
             turn.fail(error)
         self._regulate()
 
-    async def _ask_long(self, turn: _Turn, raws: list[Raw], received_ns: int) -> None:
+    async def _ask_long(self, turn: _Turn, asked: Asked, waiting_ns: int) -> None:
         """Have a thread read a long message; until then no other is taken."""
         try:
-            request = await self.inference.request_aside(turn.wording, raws, self._call.metadata, received_ns)
+            request = await self.inference.request_aside(asked)
             if not self.is_over:
                 turn.find()  # the model as it is by now
-                turn.ask(request)
+                turn.ask(request, self._call.metadata, waiting_ns)
         except ServeError as error:
             turn.fail(error)
         except Exception:
@@ -224,13 +229,25 @@ class InferStream:
 class _Turn:
     """One request of a stream, and its answers."""
 
-    __slots__ = ("_request", "_servable", "_stream", "_wanted", "answers", "is_done", "is_in_order", "size", "wording")
+    __slots__ = (
+        "_request",
+        "_servable",
+        "_stream",
+        "_trace",
+        "_wanted",
+        "answers",
+        "is_done",
+        "is_in_order",
+        "size",
+        "wording",
+    )
 
     def __init__(self, stream: InferStream, wording: Wording, size: int) -> None:
         self._stream = stream
         self._servable: Servable | None = None
         self._wanted: Wanted | None = None
         self._request: InferRequest | None = None
+        self._trace: Trace | None = None
         self.wording = wording
         self.size = size
         self.is_in_order = False
@@ -238,7 +255,7 @@ class _Turn:
         self.answers: list[bytes] = []
         """What waits for the answers of earlier requests."""
 
-    def find(self) -> None:
+    def find(self) -> Servable:
         """Who answers. Raises ServeError, which has its place in the order too."""
         had_place = self.is_in_order or self._servable is not None
         self._servable = None
@@ -248,11 +265,16 @@ class _Turn:
             if not had_place and not self._is_decoupled:
                 self.is_in_order = True
                 self._stream.line_up(self)
+        return self._servable
 
-    def ask(self, request: InferRequest) -> None:
-        """Queue ``request``. Raises ServeError if it is refused."""
+    def ask(self, request: InferRequest, metadata: Mapping[bytes, bytes], waiting_ns: int) -> None:
+        """Queue ``request``, which has been waited for since ``waiting_ns``. Raises ServeError if it is refused."""
         assert self._servable is not None
-        self._wanted = self._stream.inference.wanted(self.wording)
+        inference = self._stream.inference
+        inference.forward(request, metadata)
+        self._wanted = inference.wanted(self.wording)
+        if inference.tracing.is_on:
+            self._trace = begin_trace(inference.tracing, request, metadata, waiting_ns, request.received_ns)
         request.reply = self._reply
         self._request = request
         self._servable.infer(request)
@@ -293,7 +315,7 @@ class _Turn:
         if stream.is_over:
             return _ANSWERED
         if response.error is not None:
-            stream.refuse(self, response.error, final=final)
+            self._deliver(response, response.error)
             return _ANSWERED
         if self._is_decoupled and final and not response.columns and not response.parameters:
             empty = self.wording.has_empty_final
@@ -313,22 +335,16 @@ class _Turn:
             if response.settled is not None:
                 response.settled(answered)
 
-    def _deliver(self, response: InferResponse, written: bytes | ServeError) -> bool:
-        """Put what was ``written`` into the stream; returns whether that is the answer."""
-        if isinstance(written, ServeError):
-            self._stream.refuse(self, written, final=response.final)
-            return False
-        self._stream.put(self, written, final=response.final)
-        return True
+    def _deliver(self, response: InferResponse, answer: bytes | ServeError) -> bool:
+        """Put what was written into the stream; returns whether that is the answer."""
+        with sending(self._trace):
+            if isinstance(answer, ServeError):
+                self._stream.refuse(self, answer, final=response.final)
+                return False
+            self._stream.put(self, in_stream(answer), final=response.final)
+            return True
 
     def _written(self, response: InferResponse) -> bytes | ServeError:
         """The answer, or why it cannot be written."""
         assert self._servable is not None
-        final = FINAL if response.final else NOT_FINAL
-        try:
-            return in_stream(encode(response, self._wanted, self._servable, final))
-        except ServeError as error:
-            return error
-        except Exception:
-            logger.exception("an answer of model '%s' could not be written", response.model_name)
-            return ServeError(Code.INTERNAL, unwritten(response))
+        return written(response, self._wanted, self._servable, FINAL if response.final else NOT_FINAL)

@@ -14,8 +14,8 @@ from bident.doors.pace import MOST_AT_ONCE
 from bident.errors import ServeError
 
 if TYPE_CHECKING:
-    from bident.wire.trace import Trace
     from bident.doors.http.protocol import HttpConnection
+    from bident.wire.trace import Trace
 
 logger = logging.getLogger("bident.http")
 

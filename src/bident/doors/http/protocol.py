@@ -95,7 +95,8 @@ class HttpConnection(asyncio.Protocol):
                 self._pending[-1].keep_alive = False
         if self._pending:
             self._server.call_later(_PROBE_SECONDS, self._probe)
-        return bool(self._pending)
+        # Over TLS there is no half of a connection: who has said goodbye gets nothing more.
+        return bool(self._pending) and self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
         server = self._server

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from bident.doors.access import Api
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes
-from bident.doors.http.v2_json import loads
 from bident.engine.engine import Engine
+from bident.errors import MalformedError
 
 
 class SettingsRoutes:
@@ -32,7 +34,7 @@ class SettingsRoutes:
     async def update_trace_settings(self, exchange: Exchange) -> None:
         """Change what is traced; the answer is what is traced then."""
         (model,) = exchange.params
-        said = await self._engine.apply("tracing", "update", model, loads(exchange.body))
+        said = await self._engine.apply("tracing", "update", model, _changes(exchange.body))
         exchange.respond_json(orjson.dumps(said))
 
     def log_settings(self, exchange: Exchange) -> None:
@@ -41,4 +43,15 @@ class SettingsRoutes:
 
     async def update_log_settings(self, exchange: Exchange) -> None:
         """Change what the log shows; the answer is what it shows then."""
-        exchange.respond_json(orjson.dumps(await self._engine.apply("log_settings", "update", loads(exchange.body))))
+        exchange.respond_json(orjson.dumps(await self._engine.apply("log_settings", "update", _changes(exchange.body))))
+
+
+def _changes(body: bytes) -> dict[str, Any]:
+    """The settings that ``body`` names. Raises MalformedError."""
+    try:
+        document = orjson.loads(body)
+    except ValueError as error:
+        raise MalformedError(f"failed to parse the request JSON buffer: {error}") from None
+    if type(document) is not dict:
+        raise MalformedError("failed to parse the request JSON buffer: the body must be a JSON object of settings")
+    return document

@@ -84,7 +84,8 @@ class Batches:
     def join(self, sequences: Listed[Sequence | None]) -> Batch:
         """Take the next request of each of ``sequences`` into a batch; None is a place that stays empty."""
         like = next(sequence.waiting[0] for sequence in sequences if sequence is not None)
-        requests = [self._filler(like) if sequence is None else sequence.waiting.popleft() for sequence in sequences]
+        zero = self._zeros(like) if None in sequences else {}
+        requests = [_filler(like, zero) if sequence is None else sequence.waiting.popleft() for sequence in sequences]
         return Batch(requests, len(requests))
 
     def keep(self, sequence: Sequence, request: InferRequest, columns: Listed[Column], row: int | None) -> None:
@@ -97,12 +98,17 @@ class Batches:
         """What clients get of an answer."""
         return columns if self._states is None else self._states.shown(columns)
 
-    def _filler(self, like: InferRequest) -> Filler:
-        inputs = {}
+    def _zeros(self, like: InferRequest) -> dict[str, InferInput]:
+        """The inputs of a place that stays empty in the batch of ``like``."""
+        inputs: dict[str, InferInput] = {}
         for tensor in like.inputs.values():
             array = zeros(tensor.datatype, tensor.shape)
             inputs[tensor.name] = InferInput(tensor.name, tensor.datatype, tensor.shape, tensor.count, array)
-        filler = Filler(like.model_name, like.model_version, "", inputs, like.received_ns)
-        filler.reply = _unheard
-        self._controls.apply_empty(filler)
-        return filler
+        self._controls.apply_empty(inputs)
+        return inputs
+
+
+def _filler(like: InferRequest, inputs: dict[str, InferInput]) -> Filler:
+    filler = Filler(like.model_name, like.model_version, "", inputs, like.received_ns)
+    filler.reply = _unheard
+    return filler

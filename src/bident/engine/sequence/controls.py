@@ -57,13 +57,13 @@ class Controls:
             inputs[self._correlation.name] = self._identity(self._correlation, request.sequence_id)
         request.inputs = inputs
 
-    def apply_empty(self, request: InferRequest) -> None:
-        """Add to the inputs of ``request``, which only keeps a place, that it is none."""
+    def apply_empty(self, inputs: dict[str, InferInput]) -> None:
+        """Add to ``inputs`` that they only keep a place."""
         for tensor in self._empty:
-            request.inputs[tensor.name] = tensor
+            inputs[tensor.name] = tensor
         if self._correlation is not None:
             nobody = "" if self._correlation.datatype is BYTES else 0
-            request.inputs[self._correlation.name] = self._identity(self._correlation, nobody)
+            inputs[self._correlation.name] = self._identity(self._correlation, nobody)
 
     def _flag(self, control: Control, is_set: bool) -> InferInput:
         array = np.full(self._shape, control.values[is_set], control.datatype.numpy)

@@ -322,6 +322,10 @@ class SequenceScheduler:
 
     def batch_answered(self, batch: Batch) -> None:
         """Whatever of ``batch`` awaited an answer has it: states stay here, answers go to the clients."""
+        if batch.apart is not None:
+            for request, columns in zip(batch.requests, batch.apart, strict=True):
+                self.request_answered(batch, request, columns, None, final=True)
+            batch.requests = []
         if batch.failed:
             batch.failed = [(request, error) for request, error in batch.failed if request in self._running]
         if batch.error is not None:

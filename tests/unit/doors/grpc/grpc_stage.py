@@ -24,6 +24,7 @@ from bident.engine.shared_memory import SharedMemory
 from bident.errors import Code, ServeError
 from bident.model.config import ModelConfig
 from bident.model.repository import Repository
+from bident.observe.tracing import Tracing
 from bident.wire.datatypes import DATATYPES
 from bident.wire.infer import InferRequest
 from tests.conftest import write_identity
@@ -207,6 +208,7 @@ class PlayedEngine:
     servables: dict[str, PlayedServable]
     cancelled: list[InferRequest] = field(default_factory=list)
     shared_memory: SharedMemory = field(default_factory=lambda: SharedMemory(allowed=True))
+    tracing: Tracing = field(default_factory=Tracing)
 
     def servable(self, name: str, version: str) -> PlayedServable:
         if name not in self.servables or version not in ("", "1"):

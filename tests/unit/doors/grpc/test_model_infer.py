@@ -128,7 +128,7 @@ def test_versions(site: Site, version: str) -> None:
         ("1x", "failed to get model version from specified version string '1x'"),
         ("9" * 30, "failed to get model version from specified version string"),
         ("-1", "invalid model version specified '-1' , version should be an integral value > 0"),
-        ("0", "invalid model version specified '0' , version should be an integral value > 0"),
+        ("0", "version 0 is not found"),
     ],
 )
 def test_versions_that_are_none(site: Site, version: str, text: str) -> None:
@@ -178,7 +178,10 @@ class TestInputs:
                 "input byte size mismatch for input 'X'. Expected 8, got 3",
             ),
             (lambda request: setattr(request.inputs[0], "datatype", "FLOAT"), "did you mean 'FP32'?"),
-            (lambda request: request.inputs[0].shape.append(-1), "All input dimensions should be specified for input 'X' for model"),
+            (
+                lambda request: request.inputs[0].shape.append(-1),
+                "All input dimensions should be specified for input 'X' for model",
+            ),
             (lambda request: request.inputs[0].shape.extend([2**40, 2**40]), "exceed maximum size"),
             (lambda request: request.inputs[0].shape.extend([1] * 100), "more than 64 dimensions"),
             (
@@ -310,7 +313,7 @@ class TestOutputs:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            (parameter(0), "invalid value for 'classification' parameter, expected >= 1"),
+            (parameter(0), "invalid value for 'classification' parameter, expected >= 0"),
             (parameter("1"), "invalid value type for 'classification' parameter, expected int64_param"),
         ],
     )

@@ -7,7 +7,10 @@ import json
 import pytest
 
 from bident.doors.http.v2_request import parse
+from bident.engine.shared_memory import SharedMemory
 from bident.errors import Code, ServeError
+
+NO_MEMORY = SharedMemory(allowed=False)
 
 
 def body(shape: list[int], *, binary: bool) -> tuple[bytes, int | None]:
@@ -23,7 +26,7 @@ def test_an_empty_tensor_of_a_vast_shape_is_refused(shape: list[int], binary: bo
     document, header_length = body(shape, binary=binary)
 
     with pytest.raises(ServeError) as caught:
-        parse(("m", ""), document, header_length, 0)
+        parse(("m", ""), document, header_length, 0, NO_MEMORY)
 
     assert caught.value.code is Code.INVALID_ARG
 
@@ -33,7 +36,7 @@ def test_an_empty_tensor_of_a_vast_shape_is_refused(shape: list[int], binary: bo
 def test_an_empty_tensor_of_a_thinkable_shape_is_taken(shape: list[int], binary: bool) -> None:
     document, header_length = body(shape, binary=binary)
 
-    request, _ = parse(("m", ""), document, header_length, 0)
+    request, _ = parse(("m", ""), document, header_length, 0, NO_MEMORY)
 
     assert request.inputs["x"].shape == tuple(shape)
     assert len(request.inputs["x"].data) == (shape[0] if binary else 0)
