@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 REPOSITORY := model_repository
 TRITON := .venvs/triton
 HF := .venvs/hf
+KSERVE := .venvs/kserve
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test test-stack bench lock triton hf
+.PHONY: help venv dev up down check test test-stack bench lock triton hf kserve
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,7 @@ lock: dev ## Resolve the dependencies anew into requirements/*.lock
 	$(BIN)/uv pip compile pyproject.toml --extra zoo --constraint requirements/dev.lock $(LOCKING) \
 		--output-file requirements/zoo.lock
 	$(BIN)/uv pip compile requirements/hf.in $(LOCKING) --upgrade | grep -Ev '$(CUDA)' > requirements/hf.lock
+	$(BIN)/uv pip compile requirements/kserve.in $(LOCKING) --upgrade --output-file requirements/kserve.lock
 
 LOCKING := --universal --python-version 3.10 --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command 'make lock' --no-annotate --quiet
@@ -57,6 +59,8 @@ CUDA := ^(nvidia-|cuda-|triton=)
 triton: $(TRITON)/triton.stamp ## Make .venvs/triton: a real Triton, the judge of fidelity and a peer in benchmarks
 
 hf: $(HF)/hf.stamp ## Make .venvs/hf: torch and transformers, which the tests serve a Hugging Face model with
+
+kserve: $(KSERVE)/kserve.stamp ## Make .venvs/kserve: KServe's own Python clients, which the tests ask the server with
 
 # Stamps: what was installed is as old as the stamp, what should be installed as old as the lock file.
 
@@ -78,4 +82,9 @@ $(TRITON)/triton.stamp: benchmarks/peers/make_triton.py
 $(HF)/hf.stamp: requirements/hf.lock
 	$(PYTHON) -m venv $(HF)
 	$(HF)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
+	@touch $@
+
+$(KSERVE)/kserve.stamp: requirements/kserve.lock
+	$(PYTHON) -m venv $(KSERVE)
+	$(KSERVE)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
 	@touch $@

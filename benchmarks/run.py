@@ -38,13 +38,14 @@ NAMES = (
     "python_large",
     "python_memory",
     "detect",
+    "workers",
 )
 """Each is a module ``<name>_bench`` with a ``TITLE`` and ``run(plan) -> list[Row]``."""
 
 WIDTH_OF_A_FILE = 160
 """Columns of the table where there is no terminal to ask."""
 
-NEEDS_WRK = {"http", "memory", "scale", "python"}
+NEEDS_WRK = {"http", "memory", "scale", "python", "workers"}
 NEEDS_H2LOAD = {"grpc"}
 NEEDS_TRITON = {"http", "grpc", "grpc_stream", "python", "python_large"}
 

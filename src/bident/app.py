@@ -22,7 +22,8 @@ from bident.doors.opening import Opening, Server, wanted
 from bident.doors.safeguards import RENEWAL_SECONDS, Safeguards
 from bident.engine.cache import ResponseCache
 from bident.engine.clients import Clients
-from bident.engine.engine import ControlMode, Engine
+from bident.engine.control_mode import ControlMode
+from bident.engine.engine import Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.engine.measures import Measures

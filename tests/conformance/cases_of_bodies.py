@@ -244,10 +244,32 @@ def encodings() -> Iterator[Case]:
     ):
         yield case(f"http accept-encoding {accepted!r}", post(PATH, body, {"Accept-Encoding": accepted}))
     yield case("http accept-encoding of an error", post(PATH, b"{}", {"Accept-Encoding": "gzip"}))
-    for content_type in ("application/json", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"):
+    for content_type in (
+        "application/json",
+        "text/plain",
+        "application/octet-stream",
+        "application/x-www-form-urlencoded",
+    ):
         yield case(f"http content-type {content_type}", post(PATH, body, {"Content-Type": content_type}))
 
 
+def headers() -> Iterator[Case]:
+    """Headers that models are to see."""
+    body = {"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [1]}]}
+    for name, sent in {
+        "one": {"x-judged-a": "b"},
+        "of large letters": {"X-JUDGED-A": "B"},
+        "mixed letters": {"X-Judged-Abc": "d"},
+        "two": {"x-judged-a": "b", "x-judged-c": "d"},
+        "that is empty": {"x-judged-a": ""},
+        "another": {"x-other": "b"},
+        "one with more before": {"my-x-judged-a": "b"},
+    }.items():
+        yield case(f"http header forwarded, {name}", post("/v2/models/details/infer", body, sent))
+    also = {**body, "parameters": {"x-judged-a": 5}}
+    yield case("http header forwarded beside a parameter", post("/v2/models/details/infer", also, {"x-judged-a": "b"}))
+
+
 def cases() -> Iterator[Case]:
-    for family in (mutations, broken, parameters, data, lengths, raw, encodings):
+    for family in (mutations, broken, parameters, data, lengths, raw, encodings, headers):
         yield from family()

@@ -25,10 +25,16 @@ def methods() -> Iterator[Case]:
         yield case(f"grpc {name} of nothing", call(name))
     for name in ("ModelReady", "RepositoryModelLoad", "SystemSharedMemoryRegister", "CudaSharedMemoryRegister"):
         yield case(f"grpc {name} of nothing", call(name))
+
+
+def reports() -> Iterator[Case]:
     for ready in (True, False):
         request = pb.RepositoryIndexRequest(ready=ready)
         yield case(f"grpc RepositoryIndex, ready {ready}", call("RepositoryIndex", request))
-        yield case(f"grpc RepositoryIndex x, ready {ready}", call("RepositoryIndex", pb.RepositoryIndexRequest(repository_name="x", ready=ready)))
+        yield case(
+            f"grpc RepositoryIndex x, ready {ready}",
+            call("RepositoryIndex", pb.RepositoryIndexRequest(repository_name="x", ready=ready)),
+        )
     subjects = (*MODELS, "chain", "failing", "stream", "broken", "nobody", "a/b", "é")
     for model in subjects:
         for name in ("ModelReady", "ModelMetadata", "ModelConfig"):
@@ -40,6 +46,9 @@ def methods() -> Iterator[Case]:
                 yield case(f"grpc {name}, version {version!r}", call(name, request))
     for name in ("nobody", "unloaded"):
         yield case(f"grpc ModelStatistics {name}", call("ModelStatistics", pb.ModelStatisticsRequest(name=name)))
+
+
+def others() -> Iterator[Case]:
     for method in ("/inference.GRPCInferenceService/Nothing", "/x.Y/Z", "/nothing", "/inference.GRPCInferenceService/"):
         yield case(f"grpc {method}", GrpcStep(method, (b"",), None))
     for service in ("", "inference.GRPCInferenceService", "x"):
@@ -55,6 +64,8 @@ def parameters() -> Iterator[Case]:
             yield case(f"grpc parameter {key or 'of no name'}, {member}", call("ModelInfer", request))
             if key in ("sequence_id", "triton_enable_empty_final_response", "custom"):
                 yield case(f"grpc stream parameter {key}, {member}", stream([request]))
+    for name, sent in {"one": (("x-judged-a", "b"),), "another": (("x-other", "b"),)}.items():
+        yield case(f"grpc metadata forwarded, {name}", call("ModelInfer", ONE.message(raw=True), metadata=sent))
     for key, value in {"priority": -1, "timeout": -1, "sequence_id": -1}.items():
         request = ONE.message(raw=False)
         request.parameters[key].int64_param = value
@@ -90,7 +101,19 @@ def contents() -> Iterator[Case]:
         "fp64_contents": [1, 2],
         "bytes_contents": [b"a", b"b"],
     }.items():
-        for datatype in ("BOOL", "INT8", "INT32", "INT64", "UINT8", "UINT32", "UINT64", "FP16", "FP32", "FP64", "BYTES"):
+        for datatype in (
+            "BOOL",
+            "INT8",
+            "INT32",
+            "INT64",
+            "UINT8",
+            "UINT32",
+            "UINT64",
+            "FP16",
+            "FP32",
+            "FP64",
+            "BYTES",
+        ):
             request = _given(datatype, name=f"IN_{datatype}", **{member: values})
             request.model_name = "types"
             yield case(f"grpc {datatype} in {member}", call("ModelInfer", request))
@@ -169,7 +192,9 @@ def streams() -> Iterator[Case]:
         "an empty final answer": [_repeat(1, 2, **empty_final)],
         "nothing but the end": [_repeat(**empty_final)],
         "a final answer that was not asked for": [_repeat(1, triton_enable_empty_final_response=False)],
-        "an ordinary model with an end": [Question("details", (vector("X", "INT32", 1),), parameters=empty_final).message(raw=True)],
+        "an ordinary model with an end": [
+            Question("details", (vector("X", "INT32", 1),), parameters=empty_final).message(raw=True)
+        ],
         "a decoupled ensemble": [_repeat(1, 2, model="stream")],
         "a decoupled ensemble with an end": [_repeat(1, 2, model="stream", **empty_final)],
         "strings": [Question("texts", (vector("X", "BYTES", b"a", "ö".encode()),)).message(raw=True)] * 2,
@@ -193,5 +218,5 @@ def _renamed(request: Any, model: str, name: str) -> Any:
 
 
 def cases() -> Iterator[Case]:
-    for family in (methods, parameters, contents, messages, streams):
+    for family in (methods, reports, others, parameters, contents, messages, streams):
         yield from family()

@@ -91,10 +91,20 @@ def loads() -> Iterator[Case]:
         "file that is not base64": _with(config=_config(), **{"file:1/model.py": "!"}),
         "file outside": _with(config=_config(), **{"file:../x": "YQ=="}),
         "file for no version": _with(config=_config(), **{"file:model.py": "YQ=="}),
-        **{f"config is {kind}": _with(config=value) for kind, value in KINDS.items() if kind not in ("text", "digits", "no text")},
+        **{
+            f"config is {kind}": _with(config=value)
+            for kind, value in KINDS.items()
+            if kind not in ("text", "digits", "no text")
+        },
     }.items():
-        yield case(f"http load with {name}", _load(body=body), ask, get("/v2/models/override/config"), _load(), _unload())
-    yield case("http load what is not there, with files", _load("made", _with(config=_config("made"), **FILES)), _unload("made"))
+        yield case(
+            f"http load with {name}", _load(body=body), ask, get("/v2/models/override/config"), _load(), _unload()
+        )
+    yield case(
+        "http load what is not there, with files",
+        _load("made", _with(config=_config("made"), **FILES)),
+        _unload("made"),
+    )
     for name, body in {
         "dependents": _with(unload_dependents=True),
         "no dependents": _with(unload_dependents=False),
@@ -128,7 +138,11 @@ def calls() -> Iterator[Case]:
     }.items():
         config = call("ModelConfig", pb.ModelConfigRequest(name="override"))
         yield case(f"grpc load with {name}", _loads(**given), ask, config, _loads(), _unloads())
-    for name, given in {"dependents": {"unload_dependents": True}, "text": {"unload_dependents": "x"}, "x": {"x": 1}}.items():
+    for name, given in {
+        "dependents": {"unload_dependents": True},
+        "text": {"unload_dependents": "x"},
+        "x": {"x": 1},
+    }.items():
         yield case(f"grpc unload with {name}", _loads(), _unloads(**given), ask, _unloads())
     for repository in ("x",):
         request = pb.RepositoryModelLoadRequest(repository_name=repository, model_name="override")
@@ -138,7 +152,9 @@ def calls() -> Iterator[Case]:
 
 
 def _loads(_model: str = "override", **parameters: Any) -> Any:
-    return call("RepositoryModelLoad", _told(pb.RepositoryModelLoadRequest(model_name=_model), parameters), seconds=20.0)
+    return call(
+        "RepositoryModelLoad", _told(pb.RepositoryModelLoadRequest(model_name=_model), parameters), seconds=20.0
+    )
 
 
 def _unloads(_model: str = "override", **parameters: Any) -> Any:

@@ -31,7 +31,7 @@ def values(datatype: str) -> dict[str, tuple[Any, ...]]:
             "three": (b"a", b"", said),
             "none": (),
             "many": tuple(b"%d" % number for number in range(300)),
-            "controls": (b"\x01\t\n\"\\/", b"\x7f"),
+            "controls": (b'\x01\t\n"\\/', b"\x7f"),
             "long": (b"x" * 70000,),
         }
     if datatype.startswith(("FP", "BF")):
@@ -66,7 +66,9 @@ def _rows(count: int, width: int = 4) -> Tensor:
     return Tensor("X", "FP32", (count, width), tuple(number / 2 for number in range(count * width)))
 
 
-def _pair(count: int = 1, width: int = 4, datatype: str = "INT32", names: tuple[str, str] = ("INPUT0", "INPUT1")) -> Any:
+def _pair(
+    count: int = 1, width: int = 4, datatype: str = "INT32", names: tuple[str, str] = ("INPUT0", "INPUT1")
+) -> Any:
     numbers = tuple(range(count * width))
     return tuple(Tensor(name, datatype, (count, width), numbers) for name in names)
 
@@ -251,8 +253,6 @@ def binary_parts() -> Iterator[Case]:
             outputs = [{"name": f"OUT_{datatype}", "parameters": {"binary_data": form}}]
             body, headers = with_head({"inputs": [given], "outputs": outputs}, raw)
             yield case(f"http bytes, {name}, {'binary' if form else 'json'}", post(path, body, headers))
-
-
 
 
 def cases() -> Iterator[Case]:

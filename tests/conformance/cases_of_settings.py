@@ -43,7 +43,9 @@ def traces() -> Iterator[Case]:
             for value in values:
                 steps = (post(path, {key: value}), get(path), post(path, CLEAR))
                 yield case(f"http trace of {where}, {key} is {value!r}", *steps)
-        yield case(f"http trace of {where}, body", post(path, b""), post(path, b"{}"), post(path, b"["), post(path, b"[]"))
+        yield case(
+            f"http trace of {where}, body", post(path, b""), post(path, b"{}"), post(path, b"["), post(path, b"[]")
+        )
     steps = (post(TRACES[0], {"trace_rate": "7"}), get(TRACES[1]), post(TRACES[1], {"trace_rate": "9"}))
     yield case("http trace of a model follows", *steps, post(TRACES[0], CLEAR), get(TRACES[1]), post(TRACES[1], CLEAR))
     for model in ("", "rows", "nobody"):
@@ -131,7 +133,12 @@ def memory() -> Iterator[Case]:
             yield case(f"grpc {kind} memory, status {name!r}", call(f"{kind}SharedMemoryStatus", status))
             gone = getattr(pb, f"{kind}SharedMemoryUnregisterRequest")(name=name)
             yield case(f"grpc {kind} memory, unregister {name!r}", call(f"{kind}SharedMemoryUnregister", gone))
-    for name, key, size in (("x", "/judged_nothing", 4), ("", "/judged_nothing", 4), ("x", "", 4), ("x", "/judged_nothing", 0)):
+    for name, key, size in (
+        ("x", "/judged_nothing", 4),
+        ("", "/judged_nothing", 4),
+        ("x", "", 4),
+        ("x", "/judged_nothing", 0),
+    ):
         request = pb.SystemSharedMemoryRegisterRequest(name=name, key=key, byte_size=size)
         title = f"grpc System memory, register {name!r} {key!r} {size}"
         yield case(title, call("SystemSharedMemoryRegister", request))

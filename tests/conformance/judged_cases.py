@@ -6,6 +6,7 @@ import cases_of_bodies
 import cases_of_calls
 import cases_of_control
 import cases_of_generate
+import cases_of_memory
 import cases_of_questions
 import cases_of_routes
 import cases_of_sequences
@@ -22,6 +23,7 @@ CASES = unique(
         cases_of_calls.cases,
         cases_of_sequences.cases,
         cases_of_settings.cases,
+        cases_of_memory.cases,
         cases_of_control.cases,
     )
     for case in family()

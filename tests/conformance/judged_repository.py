@@ -1,4 +1,4 @@
-"""The repository that a real Triton and Bident both serve: Python models (the judge has no other backend), ensembles."""
+"""The repository of both servers: Python models, for the judge has no others, and ensembles."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def _sequence(strategy: str, correlation: str, batch: int) -> str:
 
 def _types(optional: bool) -> str:
     more = "optional: true" if optional else ""
-    pairs = [tensor("input", f"IN_{word}", word, more=more) + tensor("output", f"OUT_{word}", word) for word in DATATYPES]
+    pairs = [
+        tensor("input", f"IN_{word}", word, more=more) + tensor("output", f"OUT_{word}", word) for word in DATATYPES
+    ]
     return "".join(pairs)
 
 

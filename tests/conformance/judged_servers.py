@@ -25,6 +25,8 @@ _FLAGS = (
     "--exit-on-error=false",
     "--strict-readiness=false",
     "--cache-config=local,size=1048576",
+    "--http-header-forward-pattern=x-judged-.*",
+    "--grpc-header-forward-pattern=x-judged-.*",
     "--allow-client-shm=true",
     *(f"--load-model={name}" for name in MODELS_SERVED),
 )
@@ -45,7 +47,11 @@ class JudgedBident(Bident):
 
     def __init__(self, repository: Path, log: Path, *flags: str) -> None:
         super().__init__(repository, log, *_FLAGS, *flags)
-        self.grpc_port = next(int(word.partition("=")[2]) for word in self._command if word.startswith("--grpc-port="))
+        self.metrics_port = self._port("metrics")
+        self.grpc_port = self._port("grpc")
+
+    def _port(self, door: str) -> int:
+        return next(int(word.partition("=")[2]) for word in self._command if word.startswith(f"--{door}-port="))
 
 
 class Asked:
@@ -89,7 +95,7 @@ class Court:
 
     def __init__(self, triton: Asked, bident: Asked, compatible: Asked) -> None:
         self._triton = triton
-        self._bident = bident
+        self.bident = bident
         self._compatible = compatible
         self._found: dict[str, tuple[list[Mismatch], list[Mismatch]]] = {}
 
@@ -105,7 +111,7 @@ class Court:
         for at, step in enumerate(case.steps):
             where = f"step {at}" if at else ""
             told = step.send(self._triton)
-            usual += mismatches(told, step.send(self._bident), where)
+            usual += mismatches(told, step.send(self.bident), where)
             compatible += mismatches(told, step.send(self._compatible), where)
         return usual, compatible
 
@@ -117,11 +123,12 @@ def hold_court(stack: ExitStack, base: Path) -> Court:
     write_judged(repository)
     servers = [Judge(repository, base / "triton.log")]
     servers += [JudgedBident(repository, base / f"bident{number}.log", *flags) for number, flags in enumerate(_WAYS)]
-    for server in servers:
+    for server in servers:  # side by side: the judge takes its time
+        stack.push(server)
         server.start()
     asked = []
     for server in servers:
-        stack.enter_context(server)
+        server.wait_ready()
         asked.append(Asked(server))
         stack.callback(asked[-1].close)
     return Court(*asked)

@@ -247,7 +247,9 @@ class Figured:
         said = []
         for path, body in SETTINGS:
             answer = self.ask.get(path) if body is None else self.ask.post(path, body)
-            said.append({"status": answer.status, "json": json.loads(answer.body.replace(str(self.base).encode(), b""))})
+            said.append(
+                {"status": answer.status, "json": json.loads(answer.body.replace(str(self.base).encode(), b""))}
+            )
         return said
 
 
@@ -262,12 +264,12 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
         "execution_count": row["execution_count"],
         "inference_stats": {name: duration["count"] for name, duration in row["inference_stats"].items()},
         "batch_stats": {
-            str(batch["batch_size"]): [batch[part]["count"] for part in ("compute_input", "compute_infer", "compute_output")]
+            str(batch["batch_size"]): [batch[f"compute_{part}"]["count"] for part in ("input", "infer", "output")]
             for batch in row["batch_stats"]
         },
         "memory_usage": row["memory_usage"],
         "keys": list(row),
-    }  # fmt: skip
+    }
 
 
 def samples(page: str) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 ``python tests/e2e/grpc_exchanges.py PORT FOLDER`` asks the server on that port, whose repository is FOLDER, and prints
 its answers, as they are kept for Triton in ``data/grpc_answers.json``. Both servers run with
-``--model-control-mode=explicit --load-model=*``. Not among the requests is what kills a real Triton 2.51 (answers after
+``FLAGS``. Not among the requests is what kills a real Triton 2.51 (answers after
 an error where ``triton_grpc_error`` is set).
 """
 
@@ -20,6 +20,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 
 ANSWERS = Path(__file__).parent / "data" / "grpc_answers.json"
+FLAGS = ("--model-control-mode=explicit", "--load-model=*")
 _SERVICE = "inference.GRPCInferenceService"
 _SECONDS = 20.0
 
@@ -178,7 +179,7 @@ REQUESTS: dict[str, Exchange] = {
     "classes: unsigned": infer(_classes(parameter(1, "uint64_param"))),
     "model parameters": infer(
         script(
-            "answer = json.loads(request.parameters())",
+            "answer = sorted(json.loads(request.parameters()).items())",
             parameters={"a": parameter(1), "b": parameter(True), "c": parameter("d"), "e": parameter(1.5)},
         )
     ),

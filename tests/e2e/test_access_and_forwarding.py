@@ -118,7 +118,7 @@ def test_a_reserved_name_is_refused(http: Any, rpc: Any) -> None:
 
 
 def test_every_body_takes_its_headers_along(server: TensorServer) -> None:
-    """In a stream of requests that differ in nothing but their headers, compressed ones and raw ones."""
+    """In a stream of requests that differ in nothing but their headers, raw ones and flat ones."""
     address = f"http://127.0.0.1:{server.port}/v2/models/seeing/infer"
     document = {"inputs": [{"name": "X", "shape": [1], "datatype": "FP32", "data": [0]}]}
     with httpx.Client() as client:
@@ -127,6 +127,8 @@ def test_every_body_takes_its_headers_along(server: TensorServer) -> None:
             assert json.loads(answer.json()["outputs"][0]["data"][0]) == {"My-A": value}
         raw = client.post(address, content=bytes(4), headers={"My-A": "raw", "Inference-Header-Content-Length": "0"})
         assert b'{"My-A":"raw"}' in raw.content
+        flat = client.post(address.replace("/infer", "/generate"), json={"X": 0}, headers={"My-A": "flat"})
+        assert json.loads(flat.json()["SEEN"]) == {"My-A": "flat"}
 
 
 @pytest.mark.parametrize(

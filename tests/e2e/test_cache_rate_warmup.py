@@ -45,6 +45,7 @@ WORDED_DIFFERENTLY = {
 QUESTION = tensor("X", "FP32", [1], [1])
 GIVEN = "data_type: TYPE_FP32 dims: 1 random_data: true"
 SAMPLE = f'model_warmup {{ name: "s" batch_size: 1 inputs {{ key: "X" value {{ {GIVEN} }} }} }}'
+LIMIT = 'instance_group { kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } } }\n'
 GATED = 'backend: "gated"\n' + x_to_y()
 
 
@@ -169,10 +170,9 @@ def test_models_that_need_the_same_resource_take_turns(
     launch: Launch, tmp_path: Path, gate: Gate, flags: tuple[str, ...]
 ) -> None:
     models = tmp_path / "models"
-    limit = 'instance_group { kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } } }\n'
     gate.close()
     for name in ("one", "other"):
-        write_model(models, name, GATED + limit + gate.parameters())
+        write_model(models, name, GATED + LIMIT + gate.parameters())
     write_identity(models, "free")
     server = launch(models, *flags)
     clients = [Asker(server.port) for _ in range(2)]
@@ -189,6 +189,33 @@ def test_models_that_need_the_same_resource_take_turns(
         gate.open()
         assert first.result().data() == second.result().data() == [1]
     assert len(gate.batches) == 2
+
+
+def test_a_model_may_ask_another_that_needs_what_it_holds(launch: Launch, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    asks = """
+    def execute(self, requests):
+        asked = pb_utils.InferenceRequest(
+            model_name="asked", requested_output_names=["Y"], inputs=requests[0].inputs()
+        )
+        return [pb_utils.InferenceResponse(asked.exec().output_tensors())]
+"""
+    write_python(models, "asks", asks, x_to_y() + LIMIT)
+    write_python(models, "asked", ECHO, x_to_y() + LIMIT)
+    server = launch(models, "--rate-limit=execution_count")
+
+    assert Asker(server.port).infer("asks", QUESTION).data() == [1]
+
+
+def test_a_worker_that_dies_gives_back_what_it_held(launch: Launch, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_python(models, "dies", "    def execute(self, requests):\n        os._exit(3)\n", x_to_y() + LIMIT)
+    write_python(models, "lives", ECHO, x_to_y() + LIMIT)
+    server = launch(models, "--rate-limit=execution_count")
+    ask = Asker(server.port)
+
+    assert ask.infer("dies", QUESTION).status >= 500
+    assert ask.infer("lives", QUESTION).data() == [1]
 
 
 # Warmup

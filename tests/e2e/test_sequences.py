@@ -118,8 +118,11 @@ def test_text_as_correlation_id(launch: Launch, repository: Path) -> None:
     number.refused("takes sequence ids as BYTES", "the sequence id 1 is a number: send text")
 
 
-def test_a_decoupled_model_streams_an_iterative_sequence(launch: Launch, repository: Path) -> None:
-    batching = f"sequence_batching {{ oldest {{ }} iterative_sequence: true {LONG} }}"
+@pytest.mark.parametrize("more", [{"LANE": "process"}, {"LANE": "thread"}, {"LANE": "process", "ASYNC": "yes"}])
+def test_a_decoupled_model_streams_an_iterative_sequence(
+    launch: Launch, repository: Path, more: dict[str, str]
+) -> None:
+    batching = f"sequence_batching {{ oldest {{ }} iterative_sequence: true {LONG} }}{parameters(**more)}"
     write_python(repository, "counts", "again", f"max_batch_size: 4\n{NUMBERS}{STEPS}{DECOUPLED}\n{batching}")
     server = launch(repository)
     ask = Asker(server.port)

@@ -39,7 +39,10 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
     "page",
     [
         *("README.md", "CHANGELOG.md", "docs/differences.md", "docs/benchmarks.md"),
-        *(f"docs/how-to/{page}.md" for page in ("python-models", "python-examples", "ensembles")),
+        *(
+            f"docs/how-to/{page}.md"
+            for page in ("python-models", "python-examples", "ensembles", "cache-limits-warmup", "open-to-the-network")
+        ),
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:

@@ -7,6 +7,8 @@ import errno
 import socket
 import sys
 
+from bident.settings.security import is_loopback
+
 
 def taken(address: str, port: int) -> bool:
     """Whether a server could not listen on ``address``:``port`` because another one does."""
@@ -48,11 +50,6 @@ def local(address: str) -> str:
     """The host to use in a URL on this machine for a server bound to ``address``."""
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(address, address)
     return f"[{host}]" if ":" in host else host
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach ``address``."""
-    return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def is_everywhere(address: str) -> bool:

@@ -76,16 +76,18 @@ def show_urls(record: Record) -> None:
     port = record.url.rpartition(":")[2]
     lines = screen.table("from", "URL")
     lines.add_row("this machine", record.url)
-    docker = f"http://host.docker.internal:{port}"
+    scheme = record.url.partition(":")[0]
+    docker = f"{scheme}://host.docker.internal:{port}"
     if ports.is_loopback(record.address):
         lines.add_row(
-            "Docker, LAN", f"not reachable: bound to {record.address} only; 'bident up --http-address=0.0.0.0'"
+            "Docker, LAN",
+            f"not reachable: bound to {record.address} only; 'bident up --http-address=0.0.0.0 --api-key-file=FILE'",
         )
         lines.add_row("", f"opens it to every network, and to containers as {docker}")
     else:
         lines.add_row("Docker", docker)
         lan = ports.lan_address() if ports.is_everywhere(record.address) else record.address
-        lines.add_row("LAN", f"http://{lan}:{port}" if lan else "this machine has no network address")
+        lines.add_row("LAN", f"{scheme}://{lan}:{port}" if lan else "this machine has no network address")
     if record.metrics_url:
         lines.add_row("metrics", f"{record.metrics_url}/metrics")
     screen.show(lines)

@@ -83,7 +83,7 @@ class Listener(ABC, Generic[AnyConnection]):
     def make_connection(self) -> asyncio.Protocol:
         """The protocol for a client that comes; it calls ``connected`` and ``disconnected``."""
 
-    def before_sweep(self) -> None:  # noqa: B027 - most listeners have nothing to do
+    def before_sweep(self) -> None:
         """Called once a second, before the connections are looked at."""
 
     async def start(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:

@@ -216,11 +216,11 @@ class _Entrance(asyncio.Protocol):
     """Keeps what a client sends with the end of the handshake for the protocol that is about to be."""
 
     def __init__(self) -> None:
-        self._received: list[bytes] = []
+        self._received = bytearray()
         self._is_lost = False
 
     def data_received(self, data: bytes) -> None:
-        self._received.append(data)
+        self._received += data
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
@@ -231,8 +231,8 @@ class _Entrance(asyncio.Protocol):
             return
         tls.set_protocol(protocol)
         protocol.connection_made(_TlsTransport(tls, plain))
-        for data in self._received:
-            protocol.data_received(data)  # type: ignore[attr-defined]
+        if self._received:  # all at once: after the first part the protocol may want to receive no more for now
+            protocol.data_received(bytes(self._received))  # type: ignore[attr-defined]
 
 
 class _TlsTransport(asyncio.Transport):

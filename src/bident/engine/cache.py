@@ -20,8 +20,10 @@ from bident.wire.infer import Column, InferRequest, InferResponse
 from bident.wire.numbers import to_array
 from bident.wire.tensor import pack
 
-_ENTRY_BYTES = 512
-"""What an entry takes beside its tensors: its key, its place in the order, names and shapes."""
+_ENTRY_BYTES = 400
+"""What an entry takes beside its tensors: its key, and its place in the order."""
+_TENSOR_BYTES = 256
+"""What a tensor takes beside its elements."""
 
 
 class _Tensor(NamedTuple):
@@ -117,7 +119,7 @@ def _size_of(response: InferResponse) -> int:
     """The bytes of memory that a copy of ``response`` takes."""
     size = _ENTRY_BYTES + (len(repr(response.parameters)) if response.parameters else 0)
     for output in response.outputs:
-        size += output.array.nbytes + len(output.name)
+        size += _TENSOR_BYTES + output.array.nbytes
         if output.datatype is BYTES:
             size += sum(map(sys.getsizeof, output.array.reshape(-1).tolist()))
     return size

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bident.engine import index
+from bident.engine.control_mode import ControlMode
+from bident.engine.holdings import Holdings
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.load_order import LoadOrder
-from bident.engine.loader import readable
 from bident.engine.readying import Gate
 from bident.engine.servable import Servable
 from bident.engine.shared_memory import SharedMemory
@@ -31,13 +31,6 @@ from bident.observe.tracing import Tracing
 from bident.wire.infer import InferRequest
 
 logger = logging.getLogger("bident.engine")
-
-
-@dataclass(frozen=True)
-class ControlMode:
-    """``--model-control-mode``: who decides what is loaded."""
-
-    name: str
 
 
 class Engine:
@@ -64,15 +57,13 @@ class Engine:
         self.tracing.is_served = self._is_served
         self.log_settings = log_settings or LogSettings()
         self.shared_memory = shared_memory or SharedMemory(allowed=False)
-        self.repository = repository
+        self.holdings = Holdings(repository)
         self.lifecycle = lifecycle
         lifecycle.models = self
         self._control = control
         self._overlays = overlays
         self._strict = strict
         self._overridden: dict[str, ModelFolder] = {}
-        self._held: dict[Path, frozenset[str]] = {}
-        """What each repository folder held when it could last be read."""
         self._in_hand: set[str] = set()
         """Models that the start or a look at the repository is still loading, however long they take."""
         self._wanted: set[str] = set()
@@ -163,12 +154,12 @@ class Engine:
         try:
             return self.lifecycle.find(name, version)
         except ServeError as error:
-            if (unclear := self.repository.unclear(name, self._held.values())) is not None:
+            if (unclear := self.holdings.unclear(name)) is not None:
                 raise unclear from None
-            if self.lifecycle.states(name) or not any(name in held for held in self._held.values()):
+            if self.lifecycle.states(name) or name not in self.holdings.names:
                 raise
             # Triton tells what is there but was never loaded from what it has never heard of.
-            cure = "load it first" if self._control.name == "explicit" else "it came after the server had started"
+            cure = "load it first" if self._control.is_explicit else "it came after the server had started"
             raise ServeError(Code.NOT_FOUND, f"{error.message}; it is in the repository: {cure}") from None
 
     def stats(self, name: str, version: str) -> list[Servable]:
@@ -204,7 +195,7 @@ class Engine:
 
     async def index(self, *, ready: bool) -> list[dict[str, str]]:
         """The repository index, by name: what exists on disk and where each version stands."""
-        listing = await self._list()
+        listing = await self.holdings.look()
         names = sorted({*listing.names, *self.lifecycle.names()})
         return [row for name in names for row in index.rows(self.lifecycle, name, ready=ready)]
 
@@ -220,16 +211,15 @@ class Engine:
 
         ``gate`` is waited for when the model is loaded and before it serves; what it raises ends the load.
         """
-        self._check_control()
-        self.repository.check_name(name)
+        self._check_control(name)
         loop = asyncio.get_running_loop()
         if config is None and not files:
-            for one in await self._meant_by(name):
-                await self._load_folder(await self._find(one), gate)
+            for one in await self.holdings.meant_by(name):
+                await self._load_folder(await self.holdings.find(one), gate)
                 self._replace_overlay(one, None)
                 self._wanted.add(one)
             return
-        base = await loop.run_in_executor(None, self._base, name)
+        base = await self.holdings.directory(name)
         folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
         try:
             await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member), gate=gate)
@@ -244,14 +234,9 @@ class Engine:
 
         With ``dependents`` goes what an ensemble is made of, unless another needs it or it was asked for by name.
         """
-        self._check_control()
-        self.repository.check_name(name)
-        for one in await self._meant_by(name):
+        self._check_control(name)
+        for one in await self.holdings.meant_by(name):
             await self._unload(one, dependents=dependents)
-
-    async def _meant_by(self, name: str) -> list[str]:
-        """The models called ``name``: one, but where repositories are namespaces."""
-        return await asyncio.get_running_loop().run_in_executor(None, self.repository.meant_by, name)
 
     async def _unload(self, name: str, *, dependents: bool) -> None:
         members = self._members(name) if dependents else []
@@ -271,20 +256,11 @@ class Engine:
         """Whether an ensemble in service is made of ``name``."""
         return any(step.model == name for other in self.lifecycle.servables() for step in other.config.steps)
 
-    def _check_control(self) -> None:
+    def _check_control(self, name: str) -> None:
+        """Raise ServeError when a client may not load or unload now, or nothing can have that name."""
         self.check_running()
-        if self._control.name != "explicit":
-            raise ServeError(
-                Code.UNAVAILABLE,
-                "explicit model load / unload is not allowed if polling is enabled, nor in mode none: this server runs "
-                f"in mode {self._control.name}; start it with --model-control-mode=explicit",
-            )
-
-    def _base(self, name: str) -> Path | None:
-        try:
-            return self.repository.find(name).directory
-        except ServeError:
-            return None
+        self._control.check_explicit()
+        self.holdings.repository.check_name(name)
 
     async def _load_folder(self, folder: ModelFolder, gate: Gate | None) -> None:
         loop = asyncio.get_running_loop()
@@ -321,7 +297,7 @@ class Engine:
     async def _load_member(self, name: str, order: LoadOrder) -> None:
         """Load what an ensemble is made of. Raises nothing: the ensemble's own load finds out what is missing."""
         try:
-            await self._load_in_order(await self._find(name), order, unless_served=True)
+            await self._load_in_order(await self.holdings.find(name), order, unless_served=True)
         except ServeError as error:
             logger.debug("a member could not be loaded: %s", error.message)
 
@@ -336,14 +312,14 @@ class Engine:
 
     async def start(self, names: list[str] | None) -> dict[str, ServeError]:
         """Load ``names`` (None: all there are) and open for requests. Returns what could not be loaded."""
-        listing = await self._list()
+        listing = await self.holdings.look()
         _log_problems(listing)
         failures: dict[str, ServeError] = {}
         order = LoadOrder(self.lifecycle, self._load_member)
 
         async def load(name: str) -> None:
             try:
-                folder = await self._find(name)
+                folder = await self.holdings.find(name)
             except ServeError as error:
                 shown = name.encode("utf-8", "backslashreplace").decode("utf-8")
                 self.lifecycle.refuse(shown, error)
@@ -354,7 +330,7 @@ class Engine:
             except ServeError as error:
                 failures[name] = error
 
-        asked = [one for name in dict.fromkeys(names or ()) for one in await self._meant_by(name)]
+        asked = [one for name in dict.fromkeys(names or ()) for one in await self.holdings.meant_by(name)]
         for name in listing.names if names is None else asked:
             self._wanted.add(name)
             order.begin(name, self._once(load, name))
@@ -367,10 +343,10 @@ class Engine:
 
         Models that are still loading are left to that: another look may begin before this one has ended.
         """
-        listing = await self._list()
+        listing = await self.holdings.look()
         _log_problems(listing)
         # What cannot be read now (a share that is away for a moment) has not vanished.
-        present = listing.unreadable.union(*self._held.values())
+        present = listing.unreadable | self.holdings.names
         gone = [self._once(self._drop, name) for name in self.lifecycle.names() if name not in present]
         order = LoadOrder(self.lifecycle, self._load_member)
         for name in listing.names:
@@ -395,7 +371,7 @@ class Engine:
     async def _follow(self, order: LoadOrder, name: str) -> None:
         """Load ``name`` if its folder looks different from when that was last tried, or its members do."""
         try:
-            folder = await self._find(name)
+            folder = await self.holdings.find(name)
         except ServeError as error:
             self.lifecycle.refuse(name, error)
             return
@@ -407,25 +383,6 @@ class Engine:
             logger.error("polling '%s': %s", name, error.message)
         except Exception:
             logger.exception("polling '%s' failed", name)
-
-    async def _list(self) -> Listing:
-        """What is on disk now, which is remembered for those who ask for what is not loaded."""
-        listing = await asyncio.get_running_loop().run_in_executor(None, self.repository.names)
-        self._held.update(listing.roots)
-        return listing
-
-    async def _find(self, name: str) -> ModelFolder:
-        """The folder of ``name``. Raises ServeError, and nothing else, when there is none to be had."""
-        try:
-            folder = await asyncio.get_running_loop().run_in_executor(None, self.repository.find, name)
-        except ServeError:
-            raise
-        except Exception as error:
-            logger.exception("looking for '%s' failed", name)
-            raise readable(error) from error
-        root = folder.directory.parent
-        self._held[root] = self._held.get(root, frozenset()) | {name}
-        return folder
 
     def stop_accepting(self) -> None:
         """From now on new requests are refused; accepted ones are answered, and sequences under way may go on."""

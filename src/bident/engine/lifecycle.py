@@ -75,8 +75,7 @@ class Lifecycle:
     ) -> None:
         """``threads`` models load, or wait for their turn or a worker, at the same time.
 
-        ``cache``: where models that want it keep answers. ``limiter``: what decides when instances run.
-        ``measures``: what is measured of each model.
+        ``cache``: where models that want it keep answers; ``limiter``: when instances run; ``measures``: what counts.
         """
         self._loader = loader
         self._loop = loop

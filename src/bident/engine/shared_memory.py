@@ -25,7 +25,7 @@ from bident.errors import Code, ServeError, invalid_arg
 from bident.wire.shown import shown
 
 _RESERVED_PREFIX = "triton_python_backend_shm_region_"
-_MOST_REGIONS = 4096
+_MOST_REGIONS = 1024
 """Each holds a descriptor, of which a process has so many."""
 _LONGEST_NAME = 4096
 _DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."

@@ -7,6 +7,8 @@ model as a whole, batching, ensemble, tensors, instances. Where Triton accepts w
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 from bident.model.confine import escapes
@@ -116,6 +118,9 @@ def _check_metric(subject: Subject, control: Any) -> None:
         subject.refuse("metric control must specify 'histogram_options'", f"add histogram_options for '{family}'")
     if not control.histogram_options.buckets:
         subject.refuse("histogram options must specify non-empty 'buckets'", f"add buckets: [ ... ] for '{family}'")
+    bounds = list(control.histogram_options.buckets)
+    if not all(one < other for one, other in pairwise(bounds)) or not math.isfinite(bounds[-1]):
+        subject.refuse(f"the 'buckets' of '{family}' must be finite and rise, got {bounds}", "put them in order")
 
 
 def _check_metric_tags(subject: Subject) -> None:

@@ -71,11 +71,11 @@ class TraceStart:
 
 
 def problem(setting: TraceSetting, file: str) -> str:
-    """Why nothing is traced though ``setting`` asks for it, in Triton's words; empty if it is."""
+    """Why nothing is traced though ``setting`` asks for it, in Triton's words, and the cure; empty if it is."""
     if not setting.rate:
-        return "sample rate must be non-zero"
+        return "sample rate must be non-zero: 1 is for every request"
     if not file:
-        return "trace file name is not given"
+        return "trace file name is not given: start the server with --trace-config triton,file=<path>"
     return ""
 
 

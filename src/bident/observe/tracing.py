@@ -11,11 +11,11 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bident.errors import ServeError, invalid_arg
+from bident.errors import invalid_arg
 from bident.observe.trace_files import Spool, TraceFiles
 from bident.observe.trace_settings import TraceSetting, TraceStart, described, problem, read_changes
 from bident.wire.infer import InferRequest
@@ -85,7 +85,7 @@ class Tracing:
         """Have every complete trace written, for at most ``seconds``. Blocks."""
         self.is_on = False
         for sampler in self._samplers.values():
-            sampler.replace()
+            sampler.retire()
         self._files.close(seconds)
 
     def _check(self, model: str) -> None:
@@ -94,26 +94,25 @@ class Tracing:
 
     def _change(self, model: str, values: Mapping[str, Any]) -> None:
         own = {name: self._remembered(name) for name in self._own}
-        changed = own.setdefault(model, {})
-        for attribute, value in values.items():
-            if value is None:
-                changed.pop(attribute, None)
-            else:
-                changed[attribute] = value
-        if model:
-            base = self._samplers[_ALL].now
-            affected = {model: base.with_changes(changed)}
-        else:
-            base = self._start.setting.with_changes(changed)
-            affected = {name: base.with_changes(kept) if name else base for name, kept in own.items()}
-        for name, setting in affected.items():
+        own[model] = {
+            attribute: value for attribute, value in {**own.get(model, {}), **values}.items() if value is not None
+        }
+        changed = self._settings_of(own, [model] if model else list(own))
+        for name, setting in changed.items():
             if setting.level and (why := problem(setting, self._start.file)):
-                raise _invalid(name, why)
-        if model and not changed:
-            del own[model], affected[model]
-            self._samplers.pop(model).replace() if model in self._samplers else None
+                whose = f" (model '{name}')" if name else ""
+                raise invalid_arg(f"Attempting to set invalid trace setting :{why}{whose}")
+        if model and not own[model]:  # it follows what holds for all from now on
+            del own[model], changed[model]
+            if model in self._samplers:
+                self._samplers.pop(model).retire()
         self._own = own
-        self._sample(affected)
+        self._sample(changed)
+
+    def _settings_of(self, own: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, TraceSetting]:
+        """What holds for ``names`` if ``own`` is what has been set."""
+        for_all = self._start.setting.with_changes(own[_ALL]) if _ALL in names else self._samplers[_ALL].now
+        return {name: for_all.with_changes(own[name]) if name else for_all for name in names}
 
     def _remembered(self, name: str) -> dict[str, Any]:
         """What has been set for ``name``, with as many traces to go as there are left."""
@@ -127,7 +126,7 @@ class Tracing:
         for name, setting in settings.items():
             before = self._samplers.get(name)
             if before is not None:
-                before.replace()
+                before.retire()
             is_valid = bool(setting.level) and not problem(setting, self._start.file)
             self._samplers[name] = Sampler(setting, self._files, self._number, is_on=is_valid)
         self.is_on = any(sampler.is_on for sampler in self._samplers.values())
@@ -170,7 +169,7 @@ class Sampler:
         self._files.put(self._spool, root, last=not self._left and not self._open)
         self._end_if_over()
 
-    def replace(self) -> None:
+    def retire(self) -> None:
         """Another setting holds from now on; what is under way still comes here."""
         self._is_replaced = True
         self.is_on = False
@@ -191,9 +190,3 @@ def propagated(headers: Mapping[bytes, bytes]) -> str | None:
     if state and len(state) <= _LONGEST_STATE:
         context["tracestate"] = state.decode("latin-1")
     return json.dumps(context, separators=(",", ":"))
-
-
-def _invalid(model: str, why: str) -> ServeError:
-    cure = "start the server with --trace-config triton,file=<path>" if "file" in why else "it is 1 for every request"
-    whose = f" of model '{model}'" if model else ""
-    return invalid_arg(f"Attempting to set invalid trace setting :{why}{whose}; {cure}")

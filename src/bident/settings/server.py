@@ -31,6 +31,7 @@ class Server:
         BOOLEAN,
         False,
         "Keep Triton's behaviour where Bident mends a fault of it (docs/differences.md says which).",
+        takes_value=False,
     )
     config_file: Path | None = setting(
         FILE, None, "TOML file whose [tensor] table sets any of these; ./bident.toml is read without being named."

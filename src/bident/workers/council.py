@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,7 @@ class Council:
         self._journal = Journal()
         self._turns: dict[str, _Turn] = {}
         self._gates: dict[int, Gate] = {}
+        self._making: set[asyncio.Future[Any]] = set()
         self._numbers = itertools.count(1)
         self._figures = {
             "metrics": _Figures(sums.cumulative, lambda one, other: sums.add_pages([one, other])),
@@ -79,7 +80,7 @@ class Council:
             case "loaded":
                 return self._note_loaded(worker.number, *arguments)
             case "change":
-                return await self._change(worker, *arguments)
+                return await self._to_the_end(self._change(worker, *arguments))
             case "at_gate":
                 return await self._gates[arguments[0]].wait(worker.number)
             case "gather":
@@ -117,6 +118,18 @@ class Council:
 
     # Changes
 
+    async def _to_the_end(self, change: Coroutine[Any, Any, Any]) -> Any:
+        """Have ``change`` made even if the worker that asked for it dies: the others are in the middle of it."""
+        making = asyncio.ensure_future(change)
+        self._making.add(making)
+        making.add_done_callback(self._made)
+        return await asyncio.shield(making)
+
+    def _made(self, making: asyncio.Future[Any]) -> None:
+        self._making.discard(making)
+        if not making.cancelled():
+            making.exception()  # perhaps nobody else has asked
+
     @asynccontextmanager
     async def _turn(self, subject: str) -> AsyncIterator[None]:
         turn = self._turns.setdefault(subject, _Turn())
@@ -132,15 +145,15 @@ class Council:
     async def _change(self, origin: WorkerProcess, change: Change) -> Any:
         """Make ``change`` in all workers; what it gives in ``origin``. Raises the first failure."""
         async with self._turn(change.subject):
-            done = set(self._members)
+            done = set(self._members.values())
             try:
                 result = await (self._load if change.is_load else self._one_then_all)(origin, change)
             except ConnectionError:
                 raise gone(origin.number) from None
             self._journal.note(change)
             # Those that came meanwhile were told what had been agreed on before.
-            while late := [worker for number, worker in self._members.items() if number not in done]:
-                done.update(worker.number for worker in late)
+            while late := [worker for worker in self._members.values() if worker not in done]:
+                done.update(late)
                 await self._tell(late, change)
             return result
 

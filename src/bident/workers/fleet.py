@@ -12,7 +12,6 @@ from bident.engine.engine import Engine
 from bident.engine.readying import Gate
 from bident.engine.stats import Figures, ModelStats
 from bident.errors import Code, ServeError
-from bident.model.folder import check_name
 from bident.workers import sums
 from bident.workers.journal import MODELS, Change
 from bident.workers.link import Link
@@ -41,14 +40,12 @@ class FleetEngine(Engine):
         gate: Gate | None = None,
     ) -> None:
         """As one engine's, in all workers: they serve the new model from the same moment on, or none of them does."""
-        self._check_control()
-        check_name(name)
+        self._check_control(name)
         await self._agree(Change(MODELS, "load", (name, config, files)))
 
     async def unload(self, name: str, *, dependents: bool = False) -> None:
         """As one engine's, in all workers."""
-        self._check_control()
-        check_name(name)
+        self._check_control(name)
         await self._agree(Change(MODELS, "unload", (name, dependents)))
 
     async def apply(self, part: str, verb: str, *arguments: Any) -> Any:

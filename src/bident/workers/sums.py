@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-_ADDED_GAUGES = frozenset({"nv_inference_pending_request_count"})
+_ADDED_GAUGES = frozenset({"nv_inference_pending_request_count", "nv_cache_num_entries", "nv_cache_num_evictions"})
 """Gauges of the server itself that are a worker's own; of the others, which are the machine's, the highest counts."""
 _CUMULATIVE = ("counter", "histogram", "summary")
 _QUANTILE = re.compile(r'[{,]quantile="')

@@ -74,7 +74,9 @@ def fault(request):
         return answer(Y=np.array([1, 2, 3], np.int32))
     if number > len(CODES):
         return answer(Y=np.array([number], np.int32))
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError("told so", getattr(pb_utils.TritonError, CODES[number])))
+    return pb_utils.InferenceResponse(
+        error=pb_utils.TritonError("told so", getattr(pb_utils.TritonError, CODES[number]))
+    )
 
 
 def slow(request):
@@ -108,7 +110,7 @@ def accumulate(request):
         del SUMS[correlation]
     key = correlation if isinstance(correlation, bytes) else str(correlation).encode()
     controls = np.array([start, end], np.int32).reshape((1,) * (given.ndim - 1) + (2,))
-    return answer(Y=total, CONTROLS=controls, KEY=np.array([key], np.object_).reshape(given.shape[:-1] + (1,)))
+    return answer(Y=total, CONTROLS=controls, KEY=np.array([key], np.object_).reshape((*given.shape[:-1], 1)))
 
 
 def generated(request):

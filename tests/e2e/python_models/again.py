@@ -1,8 +1,10 @@
 """Counts X down, one step in each execute: the request is scheduled anew until the count is 0.
 
-``STEPS`` are the places in the batch and the flags of each time it ran. A decoupled one sends each count.
+``STEPS`` are the flags and the size of the batch of each time it ran. A decoupled one sends each count, and does so
+in a coroutine where the parameter ASYNC is set.
 """
 
+import asyncio
 import json
 
 import numpy as np
@@ -11,13 +13,22 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
+        config = json.loads(args["model_config"])
+        self.decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
+        self.asynchronous = "ASYNC" in config["parameters"]
         self.left = {}
         self.steps = {}
 
     def execute(self, requests):
+        if self.asynchronous:
+            return self.later(requests)
         responses = [self.step(request, len(requests)) for request in requests]
         return None if self.decoupled else responses
+
+    async def later(self, requests):
+        await asyncio.sleep(0.001)
+        for request in requests:
+            self.step(request, len(requests))
 
     def step(self, request, count):
         key = request.correlation_id()

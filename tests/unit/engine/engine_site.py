@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bident.backends.base import Instance, ModelFiles
-from bident.engine.engine import ControlMode, Engine
+from bident.engine.control_mode import ControlMode
+from bident.engine.engine import Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.errors import ServeError

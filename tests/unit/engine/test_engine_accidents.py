@@ -189,7 +189,7 @@ async def test_a_start_survives_whatever_one_model_does(tmp_path: Path, monkeypa
         write_times(site.models, name, "2")
     for version in (1, 2):
         (site.models / os.fsdecode(b"bad\xff") / str(version)).mkdir(parents=True)
-    find = site.engine.repository.find
+    find = site.engine.holdings.repository.find
     fingerprint = ModelFolder.fingerprint
 
     def odd(folder: ModelFolder) -> object:
@@ -203,7 +203,7 @@ async def test_a_start_survives_whatever_one_model_does(tmp_path: Path, monkeypa
         return find(name)
 
     monkeypatch.setattr(ModelFolder, "fingerprint", odd)
-    monkeypatch.setattr(site.engine.repository, "find", lost)
+    monkeypatch.setattr(site.engine.holdings.repository, "find", lost)
 
     failures = await site.engine.start(None)
     await site.engine.poll()
@@ -265,7 +265,7 @@ async def test_an_entry_that_cannot_be_read_keeps_nobody_from_vanishing(tmp_path
 async def test_a_repository_that_cannot_be_read_keeps_only_its_own_models(tmp_path: Path) -> None:
     site = Site(tmp_path, "poll")
     other = tmp_path / "other"
-    site.engine.repository = Repository([site.models, other])
+    site.engine.holdings.repository = Repository([site.models, other])
     write_times(site.models, "goes", "2")
     write_times(other, "away", "3")
     await site.engine.start(None)

@@ -303,7 +303,7 @@ async def test_a_model_in_two_repositories_is_in_neither(tmp_path: Path) -> None
     site = Site(tmp_path)
     other = tmp_path / "more"
     other.mkdir()
-    site.engine.repository = Repository([site.models, other])
+    site.engine.holdings.repository = Repository([site.models, other])
     for repository in (site.models, other):
         write_times(repository, "m", "1")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bident.errors import Code
+from bident.errors import Code, ServeError
 from tests.unit.engine.engine_fakes import (
     BATCHING,
     INLINE,
@@ -321,3 +321,39 @@ async def test_a_model_that_somebody_is_about_to_load_is_not_forgotten(tmp_path:
 
     assert house.lifecycle.names() == ["m"]
     assert [servable.name for servable in house.lifecycle.servables()] == ["m"]
+
+
+# The gate that several servers of one model pass together
+
+
+@on_loop
+async def test_a_model_goes_through_the_gate_when_it_is_ready_and_before_it_serves(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.load()
+    old = house.lifecycle.find("m", "")
+    seen: list[object] = []
+
+    async def gate() -> None:
+        seen.append((house.lifecycle.find("m", "") is old, len(house.backend.made)))
+
+    await house.lifecycle.load(house.folder(), gate=gate)
+    assert seen == [(True, 2)]
+    assert house.lifecycle.find("m", "") is not old
+
+
+@on_loop
+async def test_a_gate_that_stays_shut_leaves_the_old_version_serving_and_nothing_else(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.load()
+    old = house.lifecycle.find("m", "")
+
+    async def gate() -> None:
+        raise ServeError(Code.INTERNAL, "another could not")
+
+    with pytest.raises(ServeError, match="another could not"):
+        await house.lifecycle.load(house.folder(), gate=gate)
+    assert house.lifecycle.find("m", "") is old
+    assert old.is_available
+    with pytest.raises(ServeError, match="another could not"):
+        await house.lifecycle.load(house.folder("fresh"), gate=gate)
+    assert house.states("fresh") == {1: "UNAVAILABLE"}

@@ -323,6 +323,18 @@ async def test_an_unloaded_model_answers_its_backlog_without_waiting_for_open_se
 
 
 @on_loop
+async def test_nothing_of_an_unloaded_model_waits_for_sequences_to_become_idle() -> None:
+    servable = servable_of(sequence_config(DIRECT + LONG), Echo())
+    request = step(1, 1, start=True)
+    infer(servable, request)
+    await answered(request)
+    assert scheduler(servable)._timer is not None
+    servable.retire(lambda: None)
+    await turns()
+    assert scheduler(servable)._timer is None
+
+
+@on_loop
 async def test_who_holds_a_retired_model_may_still_ask_it() -> None:
     servable = servable_of(sequence_config(DIRECT + LONG), Echo())
     servable.hold()

@@ -69,6 +69,11 @@ def test_sound_configs_pass(text):
             "model_metrics { metric_control { metric_identifier { family: 'x' } histogram_options { } } }",
             "histogram options must specify non-empty 'buckets'",
         ),
+        (
+            "model_metrics { metric_control { metric_identifier { family: 'x' } "
+            "histogram_options { buckets: [2, 1] } } }",
+            "the 'buckets' of 'x' must be finite and rise, got [2.0, 1.0]",
+        ),
     ],
 )
 def test_faults_are_refused(text, fragment):

@@ -21,7 +21,9 @@ from bident.wire.trace import Trace
 TIMES = frozenset({"TIMESTAMPS"})
 
 
-def tracing(folder: Path, *, level: frozenset[str] = TIMES, rate: int = 1, count: int = -1, together: int = 0) -> Tracing:
+def tracing(
+    folder: Path, *, level: frozenset[str] = TIMES, rate: int = 1, count: int = -1, together: int = 0
+) -> Tracing:
     return Tracing(TraceStart(TraceSetting(level, rate, count, together), str(folder / "t")))
 
 
@@ -161,7 +163,7 @@ def test_what_is_left_of_a_count_is_shown_and_outlasts_other_changes(tmp_path: P
     ("model", "changes", "fragment"),
     [
         ("", {"trace_rate": "0"}, "Attempting to set invalid trace setting :sample rate must be non-zero"),
-        ("m", {"trace_rate": "0"}, "sample rate must be non-zero of model 'm'"),
+        ("m", {"trace_rate": "0"}, "1 is for every request (model 'm')"),
         ("nobody", {}, "Request for unknown model : nobody"),
     ],
 )
@@ -180,7 +182,7 @@ def test_what_cannot_be_changes_nothing(tmp_path: Path, model: str, changes: dic
 
 
 def test_without_a_file_nothing_can_be_switched_on() -> None:
-    with pytest.raises(ServeError, match="trace file name is not given; start the server with --trace-config"):
+    with pytest.raises(ServeError, match="trace file name is not given: start the server with --trace-config"):
         Tracing().update("", {"trace_level": ["TIMESTAMPS"]})
 
 

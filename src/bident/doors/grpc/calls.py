@@ -49,8 +49,10 @@ class Calls:
         """The calls that are open, by the number of their stream."""
         self.last_stream = 0
         """The highest number of a stream that the client has begun."""
-        self._reset: dict[int, None] = {}
-        """Streams that we have ended before the client had: frames of theirs may still be on their way."""
+        self._reset: dict[int, bool] = {}
+        """Streams that we have ended before the client had, whose frames may still be on their way; and whether it
+        has been told to send no more.
+        """
         self._held_back: deque[tuple[Stream, Buffer]] = deque()
         """Requests that wait until the client has taken more of its answers."""
 
@@ -89,12 +91,15 @@ class Calls:
             if answering is not None:
                 self.server.run_call(answering, stream)
 
-    def take_stray(self, number: int) -> None:
+    def take_stray(self, number: int, *, is_last: bool) -> None:
         """DATA came on a stream that is not open, or that the client has closed."""
         if number == 0 or number > self.last_stream or not number & 1:
             raise BrokenRulesError(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that is not open")
-        if number not in self._reset:
+        is_told = self._reset.get(number)
+        if is_told is None:
             self.fail_stream(number, ErrorCode.STREAM_CLOSED)
+        elif not is_told and not is_last:
+            self.reset(number, ErrorCode.NO_ERROR)
 
     # For streams and inboxes
 
@@ -118,9 +123,7 @@ class Calls:
     def reset(self, number: int, code: ErrorCode) -> None:
         """Tell the client that a stream has ended, whatever it was about to send."""
         self.outflow.write(frames.rst_stream(number, code))
-        self._reset[number] = None
-        if len(self._reset) > _MOST_RESET:
-            del self._reset[next(iter(self._reset))]
+        self._remember(number, is_told=True)
 
     def give_window(self, number: int, size: int) -> None:
         """The client may send ``size`` bytes more on stream ``number``; 0 is the connection."""
@@ -193,7 +196,13 @@ class Calls:
             outflow.window -= len(body)
             outflow.write(frames.frame(Kind.DATA, frames.END_STREAM, number, body))
         if not is_last:
-            self.reset(number, ErrorCode.NO_ERROR)
+            # Not a reset: clients that are no gRPC clients would take it for an error and not read the answer.
+            self._remember(number, is_told=False)
+
+    def _remember(self, number: int, *, is_told: bool) -> None:
+        self._reset[number] = is_told
+        if len(self._reset) > _MOST_RESET:
+            del self._reset[next(iter(self._reset))]
 
     def _take_trailers(self, number: int, block: bytes, *, is_last: bool) -> None:
         """What follows a call's messages; it says nothing to us but that they have ended."""

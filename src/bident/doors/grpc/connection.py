@@ -45,6 +45,7 @@ _LARGEST_WORD = SMALLEST_MAX_FRAME << 8 | 0xFF
 _TURN_FRAMES = 512
 """How many frames of one client are looked at before other connections get their turn."""
 _GIVEN_BACK = frames.OUR_WINDOW // 2
+_MOST_UNREAD = 1 << 20
 _PREFIX = Struct(">BI").unpack_from
 _NOT_HTTP_1_BODY = b"this port speaks gRPC over HTTP/2; HTTP/1 requests go to the HTTP port (--http-port)\n"
 _NOT_HTTP_1 = (
@@ -62,6 +63,7 @@ class GrpcConnection(asyncio.Protocol):
     __slots__ = (
         "_backlog",
         "_block",
+        "_is_paused",
         "_on_frame",
         "_read_ns",
         "_rest",
@@ -86,6 +88,8 @@ class GrpcConnection(asyncio.Protocol):
         """The beginning of a frame, or of the connection's preface."""
         self._backlog: list[bytes] = []
         """What waits for the connection's next turn."""
+        self._is_paused = False
+        """Nothing is received for now."""
         self._on_frame: tuple[TakeFrame, ...] = ()
         """What takes a frame of each kind; nothing before the preface."""
         self._block: UnfinishedBlock | None = None
@@ -100,7 +104,6 @@ class GrpcConnection(asyncio.Protocol):
         self.outflow = Outflow(self.server, self._transport)
         self.life = Life(self, self._transport, self.server.now)
         self.calls = Calls(self.server, self.outflow, self.life)
-        self.outflow.write(self.server.hello)
         self.server.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -110,15 +113,15 @@ class GrpcConnection(asyncio.Protocol):
         self.calls.abandon()
 
     def eof_received(self) -> bool:
-        """A client that has finished sending still gets the answers to what it has asked."""
-        self.life.client_leaves()
-        return bool(self.calls.streams) and not self.life.is_over
+        """A client that sends nothing more has gone: none of HTTP/2 does without the windows it would have to open."""
+        return False
 
     def pause_writing(self) -> None:
         self.outflow.pause()
 
     def resume_writing(self) -> None:
         self.outflow.resume()
+        self._pace()
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self.server.now
@@ -126,6 +129,8 @@ class GrpcConnection(asyncio.Protocol):
             self._backlog.append(data)  # it was on its way when reading was paused
         else:
             self._take(data)
+            if self.outflow.is_paused:
+                self._pace()
 
     # Frames
 
@@ -162,6 +167,9 @@ class GrpcConnection(asyncio.Protocol):
         """See that the client speaks HTTP/2; where its frames begin."""
         if data.startswith(PREFACE):
             self._on_frame = _FIRST
+            self.outflow.write(self.server.hello)
+            if self.server.is_draining:
+                self.life.drain(self.server.farewell)
         elif PREFACE.startswith(data):
             self._rest = data
         elif b"HTTP/1" in data:
@@ -193,8 +201,7 @@ class GrpcConnection(asyncio.Protocol):
     def _wait_for_turn(self, data: bytes) -> None:
         """Other connections come first."""
         self._backlog.append(data)
-        if not self.life.is_over:
-            self._transport.pause_reading()
+        self._pace()
         self.server.call_soon(self._work_off_backlog)
 
     def _work_off_backlog(self) -> None:
@@ -203,7 +210,23 @@ class GrpcConnection(asyncio.Protocol):
         data = b"".join(self._backlog)
         self._backlog.clear()
         self._take(data)
-        if not self._backlog and not self._transport.is_closing():
+        self._pace()
+
+    def _pace(self) -> None:
+        """Receive only while what has come is looked at, and while the client reads what we write.
+
+        Windows do not bound errors, resets and acknowledgements; what is written needs no further frame
+        of the client's to go out, so not receiving any cannot hold it up.
+        """
+        outflow = self.outflow
+        is_unread = outflow.is_paused and self._transport.get_write_buffer_size() > _MOST_UNREAD
+        should_pause = bool(self._backlog) or is_unread
+        if should_pause == self._is_paused or self._transport.is_closing():
+            return
+        self._is_paused = should_pause
+        if should_pause:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
     def take_first_settings(self, flags: int, number: int, data: bytes, start: int, stop: int) -> None:
@@ -222,7 +245,7 @@ class GrpcConnection(asyncio.Protocol):
             self._taken = 0
         stream = self.calls.streams.get(number)
         if stream is None or stream.is_half_closed:
-            self.calls.take_stray(number)
+            self.calls.take_stray(number, is_last=bool(flags & END_STREAM))
         elif (
             flags == END_STREAM
             and stream.inbox is None
@@ -286,6 +309,11 @@ class GrpcConnection(asyncio.Protocol):
             self.calls.take_block(number, unfinished.block, is_last=bool(unfinished.flags & END_STREAM))
 
     # For the server
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has said that it speaks HTTP/2; it is not spoken to before."""
+        return bool(self._on_frame)
 
     @property
     def owes_answer(self) -> bool:

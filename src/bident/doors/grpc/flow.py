@@ -61,15 +61,14 @@ class Outflow:
         "_forget_table",
         "_held",
         "_is_due",
-        "_is_paused",
         "_pieces",
         "_ready",
         "_server",
         "_size",
         "_transport",
         "frames",
-        "has_answered",
         "initial_window",
+        "is_paused",
         "max_frame",
         "on_relief",
         "quick",
@@ -85,7 +84,7 @@ class Outflow:
         self._size = 0
         """How many bytes of messages are among the pieces."""
         self._is_due = False
-        self._is_paused = False
+        self.is_paused = False
         self._forget_table = False
         self._ready: deque[Stream] = deque()
         """Streams that have something to send and may, in the order of their turns."""
@@ -99,11 +98,9 @@ class Outflow:
         self.unsent = 0
         """How many bytes wait in the streams' queues."""
         self.frames = 0
-        """How many frames of answers have been written: clients may send about as many about flow control."""
+        """How many frames of answers have been written: clients may ask and tell about as much in between."""
         self.on_relief: Callable[[], None] | None = None
         """Called, once, when the client has taken so much that its next requests may be served."""
-        self.has_answered = False
-        """Something of an answer has gone out since somebody set this to False."""
 
     # Writing
 
@@ -142,7 +139,6 @@ class Outflow:
             self._set_quick()
             block = answer_heads.FORGET_TABLE + block
         self.frames += 1
-        self._size += 1  # it counts as an answer for the keepalive's rules
         self.write(frame(Kind.HEADERS, END_HEADERS | is_last, number, block))
 
     def enqueue(self, stream: Stream, pieces: tuple[Buffer, ...]) -> None:
@@ -171,13 +167,11 @@ class Outflow:
             self._fill()
         pieces, self._pieces = self._pieces, []
         size, self._size = self._size, 0
-        if size:
-            self.has_answered = True
         if size > _JOINED:
             self._transport.writelines(pieces)
         elif pieces:
             self._transport.write(b"".join(pieces))
-        if self._ready and self.window > 0 and not self._is_paused:
+        if self._ready and self.window > 0 and not self.is_paused:
             self._want_flush()
         if self.on_relief is not None and self.unsent <= self._server.limits.unsent_bytes:
             relieve, self.on_relief = self.on_relief, None
@@ -187,12 +181,12 @@ class Outflow:
 
     def pause(self) -> None:
         """The client does not read as fast as we write."""
-        self._is_paused = True
+        self.is_paused = True
         self._set_quick()
 
     def resume(self) -> None:
         """It has caught up."""
-        self._is_paused = False
+        self.is_paused = False
         self._set_quick()
         self._want_flush()
 
@@ -244,13 +238,13 @@ class Outflow:
             self._server.flush_soon(self)
 
     def _set_quick(self) -> None:
-        is_slow = self._is_paused or self._forget_table
+        is_slow = self.is_paused or self._forget_table
         self.quick = -1 if is_slow else min(self.max_frame, self.initial_window)
 
     def _fill(self) -> None:
         """Write a frame of each stream in turn, as far as windows and pace allow."""
         ready = self._ready
-        while ready and self._size < _TURN_BYTES and self.window > 0 and not self._is_paused:
+        while ready and self._size < _TURN_BYTES and self.window > 0 and not self.is_paused:
             stream = ready.popleft()
             stream.is_ready = False
             if stream.queue:  # else it has been reset since

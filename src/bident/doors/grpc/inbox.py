@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WINDOW = 4 * 1024 * 1024
 """How much a client may send on a stream before it hears that some of it has been taken."""
 _GIVEN_BACK = WINDOW // 4
+_UNUSUAL = 8 << 20
+"""What larger messages took is given back to the system."""
 _PREFIX = Struct(">BI").unpack
 
 
@@ -189,7 +191,7 @@ class Inbox:
             if is_packed and coding is not None:
                 if len(message) > UNPACK_HERE:
                     self._is_unpacking = True
-                    self._calls.server.run_task(self._unpack_aside(coding, message))
+                    self._calls.server.run_call(self._unpack_aside(coding, message), stream)
                     return
                 message = self._unpack_here(coding, message)
             self._hand_over(message)
@@ -212,11 +214,11 @@ class Inbox:
         try:
             unpacked = await aside(partial(unpack, coding, message, limit))
         except RefusedMessageError as refusal:
-            self._calls.server.held.size -= len(message)
             if not stream.is_over:
                 stream.break_off(refusal.status, refusal.message)
             return
-        held.size -= len(message)
+        finally:
+            held.size -= len(message)
         self._is_unpacking = False
         if not stream.is_over:
             held.size += len(unpacked)
@@ -232,6 +234,8 @@ class Inbox:
             self._stream.on_message(message)
         else:
             self._whole = message
+        if len(message) > _UNUSUAL:
+            self._calls.server.trim_after(self._stream)
 
     def _finish(self) -> None:
         if self._has_ended:

@@ -11,6 +11,8 @@ from bident.wire.shown import shown
 _RESERVED_PREFIX = "triton_"
 _EMPTY_FINAL = "triton_enable_empty_final_response"
 _CUSTOM = ("int64_param", "bool_param", "string_param", "double_param")
+_CUSTOM_WORDS = "int64_param, bool_param, or string_param"
+"""What Triton says it expects; it takes a double too."""
 _MOST_CUSTOM = 4096
 _WORDS = {"priority", "timeout", "sequence_id", "sequence_start", "sequence_end", _EMPTY_FINAL}
 
@@ -90,19 +92,18 @@ def _custom(parameters: Any) -> dict[str, Any]:
                 f"parameter keys starting with '{_RESERVED_PREFIX}' are reserved for Triton usage. Only the following "
                 f"keys starting with '{_RESERVED_PREFIX}' are allowed: {_EMPTY_FINAL}; rename {shown(key)}"
             )
-        custom[key] = _value(parameters, key, *_CUSTOM)
+        custom[key] = _value(parameters, key, *_CUSTOM, expected=_CUSTOM_WORDS)
     return custom
 
 
-def _value(parameters: Any, key: str, *kinds: str, of: str = "") -> Any:
+def _value(parameters: Any, key: str, *kinds: str, of: str = "", expected: str = "") -> Any:
     """The value of the parameter ``key``, None if there is none. Raises INVALID_ARG unless it is of these ``kinds``."""
     if key not in parameters:
         return None
     parameter = parameters[key]
     kind = parameter.WhichOneof("parameter_choice")
     if kind not in kinds:
-        *others, last = kinds
-        expected = f"{', '.join(others)}{',' if len(others) > 1 else ''} or {last}" if others else last
+        expected = expected or " or ".join(kinds)
         raise invalid_arg(
             f"invalid value type for {shown(key)} parameter{of}, expected {expected}; got {kind or 'nothing'}"
         )

@@ -243,15 +243,12 @@ def model_version(word: str) -> str:
     if not word or word == "1":
         return word
     if _VERSION.fullmatch(word):
-        return str(int(word))
-    negative = bool(_NEGATIVE.fullmatch(word))
-    what = (
-        "invalid model version specified" if negative else "failed to get model version from specified version string"
-    )
-    raise invalid_arg(
-        f"{what} {shown(word)}{' ' if negative else ''}, version should be an integral value > 0; leave it empty for the "
-        "latest"
-    )
+        return word.lstrip("0") or "0"
+    if _NEGATIVE.fullmatch(word):
+        what = f"invalid model version specified {shown(word)} "
+    else:
+        what = f"failed to get model version from specified version string {shown(word)} (details: stol)"
+    raise invalid_arg(f"{what}, version should be an integral value > 0; leave it empty for the latest")
 
 
 class Reader:

@@ -20,13 +20,11 @@ logger = logging.getLogger("bident.grpc")
 _CONTROL_FRAMES = (2000.0, 200.0)
 _RESETS = (5000.0, 1000.0)
 """How many at once, and per second: frames that ask for nothing, and calls begun only to be cancelled."""
-_MOST_UNREAD = 1 << 20
-"""A client that makes us answer and reads nothing has this many bytes."""
 _LINGER_SECONDS = 2.0
 _DRAIN_SECONDS = 5.0
 _OURS = b"\0bident\0"
 """The content of a keepalive ping."""
-_DRAINING = b"\0draining"[:8]
+_DRAINING = b"draining"
 """The content of the ping whose answer says that the client has read the first GOAWAY."""
 
 
@@ -40,6 +38,7 @@ class Life:
         "_control",
         "_drain_at",
         "_ended_at",
+        "_frames_noted",
         "_has_settings",
         "_pings",
         "_resets",
@@ -67,6 +66,7 @@ class Life:
         self._drain_at = -1.0
         """When the client was asked to go elsewhere; negative if it was not."""
         self._ended_at = -1.0
+        self._frames_noted = 0
         self._unsent = 0
         self._unsent_at = now
         self._stuck = 0
@@ -97,11 +97,10 @@ class Life:
     def ping_came(self) -> None:
         """The client asks whether we are alive."""
         connection = self._connection
-        self._note_answers()
+        if not self._note_answers():
+            self.spend()
         if self._pings.came(monotonic(), has_calls=bool(connection.calls.streams)):
             raise BrokenRulesError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
-        if self._transport.get_write_buffer_size() > _MOST_UNREAD:
-            raise BrokenRulesError(ErrorCode.ENHANCE_YOUR_CALM, "the answers are not read")
 
     def spend(self, cost: float = 1.0) -> None:
         """A frame came that asks for nothing."""
@@ -126,7 +125,7 @@ class Life:
 
     def drain(self, reason: str) -> None:
         """Ask the client to go elsewhere with further calls; those it has begun are answered."""
-        if self._drain_at < 0 and not self.is_over:
+        if self._drain_at < 0 and not self.is_over and self._connection.has_begun:
             self._drain_at = self._connection.server.now
             write = self._connection.outflow.write
             write(frames.goaway(LARGEST_WINDOW, ErrorCode.NO_ERROR, reason))
@@ -173,11 +172,14 @@ class Life:
             if not self._connection.calls.streams:
                 self.finish()
 
-    def _note_answers(self) -> None:
-        outflow = self._connection.outflow
-        if outflow.has_answered:
-            outflow.has_answered = False
-            self._pings.data_sent()
+    def _note_answers(self) -> bool:
+        """Whether something has been answered since this was last asked: then both sides may ping again."""
+        frames_sent = self._connection.outflow.frames
+        if frames_sent == self._frames_noted:
+            return False
+        self._frames_noted = frames_sent
+        self._pings.data_sent()
+        return True
 
     def _check_age(self, now: float) -> None:
         rules = self._connection.server.limits.keepalive

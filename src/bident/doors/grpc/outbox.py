@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,20 +11,19 @@ from bident.doors.grpc.call import Buffer
 from bident.doors.grpc.packing import PACK_HERE, Coding, pack
 
 if TYPE_CHECKING:
+    from bident.doors.grpc.server import GrpcServer
     from bident.doors.grpc.stream import Stream
 
 
 class Outbox:
     """Compresses the messages of one call: small ones at once, large ones in a thread, the rest waiting for those."""
 
-    __slots__ = ("_coding", "_end", "_level", "_run", "_stream", "_waiting", "is_busy")
+    __slots__ = ("_coding", "_end", "_server", "_stream", "_waiting", "is_busy")
 
-    def __init__(self, stream: Stream, coding: Coding, level: int, run: Callable[[Awaitable[None]], None]) -> None:
-        """``run`` runs what is left to a thread as a task."""
+    def __init__(self, stream: Stream, coding: Coding, server: GrpcServer) -> None:
         self._stream = stream
         self._coding = coding
-        self._level = level
-        self._run = run
+        self._server = server
         self._waiting: deque[Buffer] = deque()
         self._end: tuple[int, str] | None = None
         self.is_busy = False
@@ -37,7 +35,7 @@ class Outbox:
         elif len(message) > PACK_HERE:
             self.is_busy = True
             self._waiting.append(message)
-            self._run(self._work_off())
+            self._server.run_call(self._work_off(), self._stream)
         else:
             self._stream.send_packed(pack(self._coding, self._level, message))
 
@@ -45,11 +43,16 @@ class Outbox:
         """End the call once everything has been sent."""
         self._end = (status, message)
 
+    @property
+    def _level(self) -> int:
+        return self._server.limits.compression_level
+
     async def _work_off(self) -> None:
         waiting = self._waiting
-        while waiting:
+        while waiting and not self._stream.is_closed:
             packed = await aside(partial(pack, self._coding, self._level, waiting.popleft()))
-            self._stream.send_packed(packed)
+            if not self._stream.is_closed:
+                self._stream.send_packed(packed)
         self.is_busy = False
-        if self._end is not None:
+        if self._end is not None and not self._stream.is_closed:
             self._stream.end(*self._end)

@@ -106,8 +106,8 @@ def take_ping(connection: GrpcConnection, control: ControlFrame) -> None:
     """The client asks whether we are alive, or answers that."""
     _need(control.number == 0, ErrorCode.PROTOCOL_ERROR, "PING on a stream")
     _need(len(control.payload) == 8, ErrorCode.FRAME_SIZE_ERROR, "PING has 8 bytes")
-    connection.life.spend()
     if control.flags & ACK:
+        connection.life.spend()
         connection.life.ping_answered(control.payload)
     else:
         connection.life.ping_came()

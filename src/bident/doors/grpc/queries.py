@@ -53,7 +53,7 @@ class Queries:
     async def model_statistics(self, request: Any) -> Any:
         """The figures of one model, or of all."""
         document = await reports.statistics(self._engine, request.name, model_version(request.version))
-        return json_format.ParseDict(document, pb.ModelStatisticsResponse())
+        return json_format.ParseDict(document, pb.ModelStatisticsResponse(), ignore_unknown_fields=True)
 
     async def repository_index(self, request: Any) -> Any:
         """What the repositories hold and where each version stands."""

@@ -27,6 +27,8 @@ logger = logging.getLogger("bident.grpc")
 class GrpcServer(Listener[GrpcConnection]):
     """Accepts HTTP/2 connections on one address and hands their calls to ``service``."""
 
+    farewell = "the server stops"
+
     def __init__(
         self,
         service: Service,
@@ -70,13 +72,7 @@ class GrpcServer(Listener[GrpcConnection]):
         self._is_draining = value
         if value:
             for connection in list(self._connections):
-                connection.life.drain("the server stops")
-
-    def connected(self, connection: GrpcConnection) -> None:
-        """A client came."""
-        super().connected(connection)
-        if self._is_draining:
-            connection.life.drain("the server stops")
+                connection.life.drain(self.farewell)
 
     async def stop(self) -> None:
         """Stop listening, end what is still open with UNAVAILABLE, and cut the connections."""

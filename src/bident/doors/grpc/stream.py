@@ -32,6 +32,8 @@ class Stream:
     on_cancel: Callable[[], None] | None = None
     is_over: bool = False
     """Nothing that the service still says goes anywhere."""
+    is_closed: bool = False
+    """Neither does anything that has been said."""
     is_half_closed: bool = False
     """The client has sent its last frame."""
     is_streaming: bool = False
@@ -171,14 +173,21 @@ class Stream:
 
     def break_off(self, status: Status, message: str) -> None:
         """End the call ourselves; the service learns that nobody waits any more."""
+        if self.is_closed:
+            return
         self._tell()
-        self._drop_unsent()
-        self.finish(status, message)
+        if self.is_over or (self._begun and self.unsent):
+            # Its trailers wait already, or a message may have been sent in part, which none can follow.
+            self._calls.reset(self.number, ErrorCode.CANCEL)
+            self.cancel()
+        else:
+            self.finish(status, message)
 
     def cancel(self) -> None:
         """The client, or the whole connection, has gone: nothing can be sent any more."""
         self._tell()
-        self._drop_unsent()
+        if self.unsent:
+            self._calls.outflow.drop(self)
         self._close()
 
     # Inside
@@ -188,18 +197,9 @@ class Stream:
         if on_cancel is not None and not self.is_over:
             on_cancel()
 
-    def _drop_unsent(self) -> None:
-        if self.unsent:
-            self._calls.outflow.drop(self)
-
     def _pass_deadline(self) -> None:
         self._timer = None
-        if self._begun and (self.unsent or self.is_over):
-            # A message may have been sent in part, which no trailers can follow.
-            self.cancel()
-            self._calls.reset(self.number, ErrorCode.CANCEL)
-        else:
-            self.break_off(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.break_off(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _begin(self, block: bytes) -> None:
         self._begun = True
@@ -210,7 +210,7 @@ class Stream:
         if self._outbox is None:
             assert self.head.pack is not None
             server = self._calls.server
-            self._outbox = Outbox(self, self.head.pack, server.limits.compression_level, server.run_task)
+            self._outbox = Outbox(self, self.head.pack, server)
         return self._outbox
 
     def _enqueue(self, is_packed: int, message: Buffer) -> None:
@@ -229,7 +229,7 @@ class Stream:
         self._close()
 
     def _close(self) -> None:
-        self.is_over = True
+        self.is_over = self.is_closed = True
         self.on_cancel = None
         if self._timer is not None:
             self._timer.cancel()

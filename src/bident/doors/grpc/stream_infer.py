@@ -59,7 +59,7 @@ class InferStream:
         self._is_reading = False
         self._look: asyncio.Handle | None = None
         self._behind_since = -1.0
-        self._waiting_ns = call.received_ns
+        self._waiting_ns = monotonic_ns()
         """Since when the next request is waited for."""
         self._closes_on_error = call.metadata.get(b"triton_grpc_error", b"").lower() == b"true"
         call.on_message = self._take
@@ -75,6 +75,8 @@ class InferStream:
 
     def _take(self, message: Buffer) -> None:
         """One more request."""
+        if self.is_over:
+            return
         waiting_ns, self._waiting_ns = self._waiting_ns, monotonic_ns()
         try:
             wording, raws = self.inference.begin(message)

@@ -135,7 +135,8 @@ def _fit_integer(datatype: DataType, value: int) -> int:
     signed = not datatype.name.startswith("U")
     widest = range(-(2**63), 2**63) if signed else range(2**64)
     if value not in widest:
-        return value  # refused, by Triton too
+        kind = "signed-integer" if signed else "unsigned-integer"
+        raise MalformedError(f"Unable to parse 'data': attempt to access JSON non-{kind} as {kind}, got {value}")
     bits = 8 * datatype.size
     low = value & ((1 << bits) - 1)
     return low - (1 << bits) if signed and low >> (bits - 1) else low

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from bident.doors.access import Api
 from bident.doors.aside import aside
+from bident.doors.forwarding import Forwarding
 from bident.doors.http import compat
 from bident.doors.http.exchange import Exchange, error_body
 from bident.doors.http.generate_request import parse
@@ -48,9 +49,14 @@ Answer = Callable[[Exchange, bool, Encode], Reply]
 class Generate:
     """Serves the generate extension of one engine."""
 
-    def __init__(self, engine: Engine, *, compatible: bool = False) -> None:
-        """``compatible``: with the numbers that Triton makes of JSON, and the JSON that it makes of numbers."""
+    def __init__(self, engine: Engine, *, compatible: bool = False, forwarding: Forwarding | None = None) -> None:
+        """``forwarding``: which headers models see.
+
+        ``compatible``: with the numbers that Triton makes of JSON, and the JSON that it makes of numbers, and no
+        headers, as it forwards none here.
+        """
         self._engine = engine
+        self._forwarding = None if compatible else forwarding
         self._parse = compat.parse_generate if compatible else parse
         self._encode = compat.encode_generate if compatible else encode
 
@@ -87,6 +93,8 @@ class Generate:
             self._queue(exchange, self._engine.servable(*exchange.params), request, answer)
 
     def _queue(self, exchange: Exchange, servable: Servable, request: InferRequest, answer: Answer) -> None:
+        if self._forwarding is not None:
+            self._forwarding.apply(request, exchange.sent_headers or exchange.headers)
         request.reply = answer(exchange, servable.config.decoupled, self._encode)
         if self._engine.tracing.is_on:
             begin_trace(self._engine.tracing, exchange, request)

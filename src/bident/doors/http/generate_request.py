@@ -17,7 +17,7 @@ import simdjson
 
 from bident.doors.http.hints import json_hint
 from bident.doors.http.v2_elements import tensor_data
-from bident.doors.http.v2_json import LARGE_BODY
+from bident.doors.http.v2_json import LARGE_BODY, trimmed
 from bident.doors.http.v2_large import elements_of, keys_of, length_of, loads_large, plain
 from bident.doors.http.v2_request import INT64
 from bident.errors import MalformedError, ServeError, invalid_arg
@@ -147,6 +147,9 @@ def _loads(body: bytes, specs: Inputs) -> dict[str, Any]:
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY else loads_large(body, partial(_member, specs))
     except (ValueError, RuntimeError) as error:  # RuntimeError: simdjson's, of depth and of 65-bit integers
+        bare = trimmed(body)
+        if len(bare) < len(body):
+            return _loads(bare, specs)
         raise MalformedError(f"failed to parse the request JSON buffer: {error}{json_hint(body)}") from None
     if type(document) is not dict:
         raise MalformedError(f"attempt to get members for non-object: the body must be {example}")

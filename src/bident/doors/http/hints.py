@@ -24,10 +24,6 @@ def json_hint(body: bytes) -> str:
     head = body[: 64 * 1024]
     if not head.strip() and not body.strip():
         return "; the body is empty: POST a JSON object with 'inputs'"
-    if head.startswith(b"\xef\xbb\xbf"):
-        return "; it begins with a UTF-8 byte order mark: save it without"
-    if body.endswith(b"\0") and body.rstrip(b"\0 \t\r\n").endswith((b"}", b"]")):
-        return "; there is a NUL byte behind it: send no more than the JSON itself"
     if _SINGLE_QUOTED.search(head):
         return "; it has single quotes: JSON strings take double quotes"
     if _RAW_CONTROL.search(head):

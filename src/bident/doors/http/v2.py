@@ -92,7 +92,7 @@ class V2:
             routes.add("POST", f"{repository}/index", self.index, api=Api.MODEL_REPOSITORY)
             routes.add("POST", f"{repository}/models/{{}}/load", self.load, api=Api.MODEL_REPOSITORY)
             routes.add("POST", f"{repository}/models/{{}}/unload", self.unload, api=Api.MODEL_REPOSITORY)
-        Generate(self._engine, compatible=self._compatible).routes_into(routes)
+        Generate(self._engine, compatible=self._compatible, forwarding=self._forwarding).routes_into(routes)
         SharedMemoryRoutes(self._engine).routes_into(routes)
         SettingsRoutes(self._engine).routes_into(routes)
         return routes

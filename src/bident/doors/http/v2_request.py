@@ -198,7 +198,7 @@ _NO_BINARY_PART = _BinaryPart(b"")
 
 def _input(item: Any, binary: _BinaryPart, memory: SharedMemory, shared: list[SharedInput]) -> InferInput:
     if type(item) is not dict:
-        raise MalformedError("Unable to parse 'inputs': each input must be a JSON object")
+        raise invalid_arg("Unable to parse 'inputs': each input must be a JSON object")
     name = item.get("name")
     if type(name) is not str:
         raise misread("name", item, "string", "every input has a name")

@@ -103,6 +103,7 @@ class SequenceScheduler:
             self._is_closing = True
             for sequence in list(self._open.values()):
                 self._close(sequence)
+            self._arm()
         else:
             self._is_draining = True
 
@@ -284,10 +285,12 @@ class SequenceScheduler:
         absent_ns = self._absence.over_ns if self._backlog else 0
         wake_ns = min(filter(None, (due_ns, self._idle.next_ns, self._backlog.next_deadline_ns, absent_ns)), default=0)
         if self._timer is not None:
-            if self._wake_ns <= wake_ns or not wake_ns:
-                return  # waking up early does no harm, and is cheaper than setting the timer for each request
+            # Waking up early does no harm, and is cheaper than setting the timer for each request.
+            if not self._is_closing and (not wake_ns or self._wake_ns <= wake_ns):
+                return
             self._timer.cancel()
-        elif not wake_ns:
+            self._timer = None
+        if not wake_ns:
             return
         self._wake_ns = wake_ns
         self._timer = self._loop.call_later(max(0, wake_ns - monotonic_ns()) / 1e9, self._wake)

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvloop
-from tests.unit.doors.grpc.grpc_line import EchoService
 
 from bident.doors.grpc.limits import GrpcLimits
 from bident.doors.grpc.server import GrpcServer
+from tests.unit.doors.grpc.grpc_line import EchoService
 
 
 class ListeningServer:

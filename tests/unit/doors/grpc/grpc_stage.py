@@ -17,7 +17,8 @@ from bident.doors.grpc.service import GrpcService
 from bident.doors.grpc.status import STATUS
 from bident.engine.admission import Admission
 from bident.engine.clients import Clients
-from bident.engine.engine import ControlMode, Engine
+from bident.engine.control_mode import ControlMode
+from bident.engine.engine import Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.engine.shared_memory import SharedMemory

@@ -394,3 +394,14 @@ class TestAccess:
 
 def test_with_path_keeps_the_other_fields() -> None:
     assert [name for name, _ in with_path("/x")] == [name for name, _ in CALL]
+
+
+def test_who_goes_on_sending_to_an_answered_request_is_told_to_stop() -> None:
+    line = Line()
+    number = line.begin("/test.Echo/Missing")
+    assert line.answer(number).reset is None
+    line.send(data(number, b"more"))
+    assert line.answer(number).reset == ErrorCode.NO_ERROR
+    line.send(data(number, b"and more"))
+    assert len(line.of_kind(Kind.RST_STREAM)) == 1
+    assert line.goaway() is None

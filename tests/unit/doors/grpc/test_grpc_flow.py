@@ -193,3 +193,29 @@ def test_any_window_lets_everything_through_in_the_end(window: int) -> None:
     while not line.answer(1).has_ended:
         line.send(frames.window_update(1, window))
     assert line.answer(1).messages == [b"\xab" * 3000]
+
+
+def test_errors_that_nobody_reads_stop_the_reading_of_requests() -> None:
+    line = Line()
+    line.connection.pause_writing()
+    line.ask(path="/test.Echo/Missing")
+    assert line.transport.receiving
+    line.transport.stuck = 2 << 20
+    line.ask(path="/test.Echo/Missing")
+    assert not line.transport.receiving
+    line.transport.stuck = 0
+    line.connection.resume_writing()
+    assert line.transport.receiving
+    assert line.ask().messages == [b"hello"]
+
+
+def test_a_message_that_has_been_sent_in_part_is_not_followed_by_trailers() -> None:
+    line = Line()
+    number = line.begin("/test.Echo/Kept", (b"grpc-timeout", b"5S"))
+    (call,) = line.service.streams
+    call.send(bytes(100_000))
+    call.finish()
+    line.server.wait(6)
+    answer = line.answer(number)
+    assert (answer.reset, answer.trailers) == (ErrorCode.CANCEL, {})
+    assert line.server.held.size == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from grpc_line import CALL, Line, block, data, headers, prefixed, settings
+from grpc_line import CALL, Line, block, data, headers, prefixed, settings, with_path
 
 from bident.doors.grpc import frames
 from bident.doors.grpc.frames import END_HEADERS, END_STREAM, PREFACE, ErrorCode, Kind, Setting, frame
@@ -133,9 +133,12 @@ def test_rules_whose_breach_ends_the_connection(sent: bytes, code: ErrorCode) ->
         (headers(1) + frame(Kind.PRIORITY, 0, 1, bytes(4)), ErrorCode.FRAME_SIZE_ERROR),
         (headers(1) + frame(Kind.PRIORITY, 0, 1, b"\0\0\0\x01\0"), ErrorCode.PROTOCOL_ERROR),
         (headers(1) + data(1, prefixed(b"x"), END_STREAM) + data(1, b"more"), ErrorCode.STREAM_CLOSED),
-        (headers(1, *CALL[:2], (b":path", b"/test.Echo/Later"), *CALL[3:]) + data(1, prefixed(b"x"), 1) + data(1, b"y"), ErrorCode.STREAM_CLOSED),
+        (
+            headers(1, *with_path("/test.Echo/Later")) + data(1, prefixed(b"x"), END_STREAM) + data(1, b"y"),
+            ErrorCode.STREAM_CLOSED,
+        ),
     ],
-)  # fmt: skip
+)
 def test_rules_whose_breach_ends_the_stream(sent: bytes, code: ErrorCode) -> None:
     line = Line()
     line.send(sent)

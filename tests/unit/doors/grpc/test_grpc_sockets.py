@@ -7,6 +7,7 @@ import gzip
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,6 +18,8 @@ from grpc_sockets import ListeningServer, listening
 
 from bident.doors.grpc.frames import END_STREAM, PREFACE, Kind
 from bident.doors.grpc.limits import GrpcLimits
+from bident.doors.tls import server_context
+from certificates import AUTHORITY, certificate, key
 
 _ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
@@ -157,3 +160,30 @@ def test_thousands_of_connections(server: ListeningServer) -> None:
         for client in clients:
             client.close()
     eventually(lambda: server.run(lambda: server.server.connection_count) == 0)
+
+
+class TestTls:
+    def credentials(self, *, with_own: bool = False) -> grpc.ChannelCredentials:
+        own = (Path(key("client")).read_bytes(), Path(certificate("client")).read_bytes()) if with_own else (None, None)
+        return grpc.ssl_channel_credentials(Path(AUTHORITY).read_bytes(), *own)
+
+    @pytest.mark.parametrize("mutual", [False, True])
+    def test_calls_over_tls(self, mutual: bool) -> None:
+        context = server_context(
+            certificate("server"), key("server"), AUTHORITY if mutual else "", mutual=mutual, protocols=["h2"]
+        )
+        with listening(context=context) as server:
+            address = f"localhost:{server.port}"
+            with grpc.secure_channel(address, self.credentials(with_own=mutual), options=_ANY_SIZE) as secure:
+                message = bytes(3 << 20)
+                assert unary(secure)(message, timeout=20) == message
+                call = secure.stream_stream("/test.Echo/Stream", bytes, bytes)
+                assert list(call(iter([b"a", b"b"]), timeout=20)) == [b"a", b"b"]
+            eventually(lambda: server.run(lambda: server.server.connection_count) == 0)
+            if mutual:
+                with grpc.secure_channel(address, self.credentials()) as stranger, pytest.raises(grpc.RpcError):
+                    unary(stranger)(b"", timeout=5)
+            with grpc.insecure_channel(address) as plain:
+                with pytest.raises(grpc.RpcError) as caught:
+                    unary(plain)(b"", timeout=5)
+                assert caught.value.code() == grpc.StatusCode.UNAVAILABLE

@@ -199,6 +199,8 @@ async def test_bytes_that_are_no_request_close_the_stream() -> None:
     assert stage.call.status is Status.INVALID_ARGUMENT
     assert "Unable to parse request" in stage.call.details
     assert stage.engine.cancelled == stage.many.requests
+    stage.ask("many", "b")
+    assert len(stage.many.requests) == 1
 
 
 @played

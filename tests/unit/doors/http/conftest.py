@@ -12,7 +12,8 @@ from http_line import Answer, Line, LineServer
 from bident.backends.discovery import Backends
 from bident.doors.http.v2 import V2
 from bident.engine.clients import Clients
-from bident.engine.engine import ControlMode, Engine
+from bident.engine.control_mode import ControlMode
+from bident.engine.engine import Engine
 from bident.engine.lifecycle import Lifecycle
 from bident.engine.loader import Loader
 from bident.engine.shared_memory import SharedMemory

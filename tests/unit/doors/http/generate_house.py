@@ -15,6 +15,7 @@ from bident.doors.http.routes import Routes
 from bident.engine.admission import Admission
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model.config import ModelConfig
+from bident.observe.tracing import Tracing
 from bident.wire.datatypes import DATATYPES
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
 from tests.unit.engine.engine_fakes import model_config
@@ -52,6 +53,7 @@ class PlayedEngine:
 
     servables: dict[str, PlayedServable]
     cancelled: list[InferRequest] = field(default_factory=list)
+    tracing: Tracing = field(default_factory=Tracing)
 
     def servable(self, name: str, version: str) -> PlayedServable:
         if name not in self.servables or version not in ("", "1"):

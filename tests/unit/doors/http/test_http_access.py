@@ -12,7 +12,7 @@ from bident.doors.access import Access, Api
 from bident.doors.http.routes import Resource, Routes
 from bident.doors.http.server import Limits
 from bident.settings.values import RestrictedApi
-from conftest import EngineDoor
+from tests.unit.doors.http.conftest import EngineDoor
 
 HEADER = "Admin-Key: s3cret"
 

@@ -14,8 +14,8 @@ from http_line import Answer, get, post
 
 from bident.doors import shared_tensors
 from bident.doors.http import v2, v2_response
-from conftest import EngineDoor
 from tests.shared_objects import SharedObject
+from tests.unit.doors.http.conftest import EngineDoor
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no POSIX shared memory")
 SYSTEM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
