@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from bident.backends.discovery import Backends
 from bident.doors.metrics import MetricsPage
-from bident.doors.opening import Opening, Server, wanted
+from bident.doors.opening import Opening, Server, at_ports, wanted
 from bident.doors.safeguards import RENEWAL_SECONDS, Safeguards
 from bident.engine.cache import ResponseCache
 from bident.engine.clients import Clients
@@ -39,7 +39,7 @@ from bident.observe.trace_settings import TraceStart
 from bident.observe.tracing import Tracing
 from bident.settings import TensorSettings
 from bident.settings.cache import cache_bytes
-from bident.sockets import bind_all
+from bident.sockets import bind_all, reserve_all
 
 logger = logging.getLogger("bident.server")
 
@@ -68,10 +68,12 @@ def run_tensor(settings: TensorSettings) -> int:
         TraceStart.parse(settings.trace_config)
         Measures.parse(settings.metrics_config)
         safeguards = Safeguards(settings)
+        if settings.insecure and safeguards.keys is None:
+            logger.warning(
+                "--insecure: whoever reaches the ports may use the models, and load others where clients may"
+            )
         if settings.workers > 1:
-            from bident.workers.supervisor import run_workers
-
-            return run_workers(settings, wanted(settings), _WORKER_COMMAND)
+            return _run_workers(settings)
         sockets = bind_all(wanted(settings))
         overlays = ScratchRoot.make()
     except (OSError, ServeError) as error:
@@ -87,6 +89,19 @@ def run_tensor(settings: TensorSettings) -> int:
     if server.has_abandoned_work:
         leave(code)
     return code
+
+
+def _run_workers(settings: TensorSettings) -> int:
+    """Serve with several processes. Raises UNAVAILABLE where a port cannot be had."""
+    from bident.workers.supervisor import run_workers
+
+    reserved = reserve_all(wanted(settings))
+    try:
+        ports = {service: sock.getsockname()[1] for service, sock in reserved.items()}
+        return run_workers(at_ports(settings, ports), reserved, _WORKER_COMMAND)
+    finally:
+        for sock in reserved.values():
+            sock.close()
 
 
 def configure_log(settings: TensorSettings, process: str = "") -> None:

@@ -164,6 +164,10 @@ def wholes() -> Iterator[tuple[str, Question]]:
         yield f"strings in {count} rows", Question("text_rows", (Tensor("X", "BYTES", (count, 1), (b"ab",) * count),))
     yield "strings", Question("texts", (vector("X", "BYTES", b"a", b"", "ä".encode()),), id="t")
     yield "decoupled", Question("repeat", (vector("X", "INT32", 1, 2),))
+    for wanted in (("Y",), ("Z",), ("Y", "Z")):
+        named = tuple((one, {}) for one in wanted)
+        yield f"not all that is declared, {'+'.join(wanted)}", Question("partial", (vector("X", "INT32", 1),), named)
+    yield "not all that is declared", Question("partial", (vector("X", "INT32", 1),))
     yield "cached", Question("cached", (vector("X", "INT32", 7, 8, 9),))
     for level in (0, 1, 2, 3, 4, 100):
         yield f"priority {level}", Question("levels", _pair(), parameters={"priority": level})

@@ -94,6 +94,7 @@ MODELS: dict[str, tuple[str, str]] = {
         + tensor("input", "B", "INT32", more="optional: true")
         + tensor("output", "Y", "INT32"),
     ),
+    "partial": ("partial", _x_to_y("INT32") + tensor("output", "Z", "INT32")),
     "details": ("details", tensor("input", "X", "INT32", "1") + tensor("output", "Y", "BYTES", "1")),
     "faults": ("fault", _x_to_y("INT32", "1")),
     "slow": ("slow", _x_to_y("FP32", "1")),

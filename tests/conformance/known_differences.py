@@ -135,11 +135,18 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     # Sequences
     Difference(
-        "A sequence id of another kind than the model's CORRID",
+        "A sequence id that the model's CORRID tensor cannot carry",
         "sequence.*(text for a number|number for a text|named 101|named, two)",
         ".",
     ),
-    Difference("Sequence ids that are text", "sequence named", "."),
+    Difference("A text as CORRID for a Python model", "sequence named", "."),
+    # Trace and log settings
+    Difference("Trace and log settings: an unknown name, `trace_mode`", "nothing|trace_mode", _TO_ERROR),
+    Difference("Trace settings: an unknown level", "trace_level is .*X", _TO_ERROR),
+    Difference("Trace settings: numbers with something behind them", "trace.* is '-1'", f"{_TO_ERROR}|4294967295"),
+    Difference("Trace settings: numbers as JSON numbers", "trace.* is 5", f"{_FROM_ERROR}|trace_(rate|count)|log_freq"),
+    Difference("Trace and log settings: a body that is no object", "(trace|logging).*body", _TO_ERROR),
+    Difference("Log settings of which one cannot be", "logging.*(good and bad|of large)", f"{_TO_ERROR}|log_info"),
     # gRPC
     Difference(
         "A message that is not protobuf",
@@ -155,27 +162,23 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     # Server
     Difference("`/v2` version", "GET /v2|ServerMetadata", "version"),
-    Difference(
-        "Trace and log settings that do not exist",
-        "(trace|logging).*(nothing|'X'|good and bad|body)",
-        f"{_TO_ERROR}|log_info",
-    ),
-    Difference("Trace and log settings out of range", "is '-1'|of large", f"{_TO_ERROR}|4294967295"),
-    Difference(
-        "A number as JSON for a trace setting", "trace.* is 5", f"{_FROM_ERROR}|trace_rate|trace_count|log_frequency"
-    ),
-    Difference("`trace_mode` over the network", "trace_mode", f"{_TO_ERROR}"),
     Difference("Load, unload and index bodies", "http (un)?load with|http index", f"{_TO_ERROR}|status: |{_TEXT}|json"),
     Difference(
         "A model name that no folder can have",
         r"(un)?load ('| |\.|%|a)|Load of nothing",
         f"{_TO_ERROR}|status: |{_TEXT}",
     ),
-    Difference("A region without a name, a CUDA region", "memory, register |MemoryRegister", f"status|{_TEXT}"),
+    Difference(
+        "A region without a name, a CUDA region",
+        "memory, register (?!no memory|with offset)|MemoryRegister",
+        f"status|{_TEXT}",
+    ),
+    Difference("A region's `offset`", "memory, registered in part", "."),
     Difference("A second region of the same memory", "memory, registered twice", "."),
-    Difference("A region whose offset is not whole pages", "memory, registered in part", "."),
     Difference("Blanks around the value of a header", "header forwarded, that is empty", "."),
     # Newer than 2.51
+    Difference("A shared memory key that does not exist or is reserved", "memory, register", f"status: |{_TEXT}"),
+    Difference("A shared memory region of 0 bytes", "memory, registered of no size", _TEXT),
     Difference("An output that does not fit its shared memory", "http memory, output too small", "."),
     Difference("`nv_model_load_duration_secs`", "stats", "nv_model_load_duration_secs"),
     Difference("A model that is in no repository", ".", r"status: (404|'NOT_FOUND') -> (400|'INVALID_ARGUMENT')"),

@@ -15,6 +15,8 @@ from known_differences import DIFFERENCES, SWITCHED, Difference, explained, rows
 
 ENOUGH = 1500
 
+pytestmark = pytest.mark.timeout(1800)  # the first test may have to install the judge; every question has a deadline
+
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_bident_answers_as_triton(court: Court, case: Case) -> None:
@@ -43,7 +45,8 @@ def test_every_known_difference_is_there(court: Court, difference: Difference) -
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.row)
 def test_every_known_difference_has_its_row(difference: Difference) -> None:
     (row,) = [row for begins, row in rows().items() if begins.startswith(difference.row)]
-    assert (SWITCHED in row) == difference.switched, row
+    switched = any(one.switched for one in DIFFERENCES if row.startswith(f"| {one.row}"))
+    assert (SWITCHED in row) == switched, row
 
 
 @pytest.mark.parametrize("name", FATAL)

@@ -16,8 +16,8 @@ from tritonclient.utils import InferenceServerException
 
 
 def given(value: float) -> list[triton.InferInput]:
-    tensor = triton.InferInput("X", [1, 1], "FP32")
-    tensor.set_data_from_numpy(np.array([[value]], np.float32))
+    tensor = triton.InferInput("X", [1], "FP32")
+    tensor.set_data_from_numpy(np.array([value], np.float32))
     return [tensor]
 
 
@@ -42,7 +42,7 @@ def test_a_signal_lets_calls_in_flight_finish(launch: Launch, repository: Path, 
         gate.open()
         result, error = came.get(timeout=20)
         assert error is None
-        assert result.as_numpy("Y").tolist() == [[3.0]]  # type: ignore[attr-defined]
+        assert result.as_numpy("Y").tolist() == [3.0]  # type: ignore[attr-defined]
         assert server.wait() == 0
     assert "Traceback" not in server.log_text
 
@@ -74,4 +74,4 @@ def test_flags_of_keepalive_and_compression_are_taken(launch: Launch, repository
     server = launch(repository, "--grpc-infer-response-compression-level=high", "--grpc-max-connection-age=1000")
     with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         answer = client.infer("quick", given(7), compression_algorithm="gzip")
-        assert answer.as_numpy("Y").tolist() == [[7.0]]
+        assert answer.as_numpy("Y").tolist() == [7.0]

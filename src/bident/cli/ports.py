@@ -7,7 +7,7 @@ import errno
 import socket
 import sys
 
-from bident.settings.security import is_loopback
+from bident.settings import security
 
 
 def taken(address: str, port: int) -> bool:
@@ -66,4 +66,4 @@ def lan_address() -> str:
         except OSError:
             return ""
         address: str = probe.getsockname()[0]
-    return "" if is_loopback(address) else address
+    return "" if security.is_loopback(address) else address

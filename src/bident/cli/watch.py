@@ -72,13 +72,14 @@ def note_failures(record: Record, failed: list[standing.Entry]) -> None:
 def show_urls(record: Record) -> None:
     """The addresses of a server, seen from here, from containers and from the network."""
     from bident.cli import ports
+    from bident.settings import security
 
     port = record.url.rpartition(":")[2]
     lines = screen.table("from", "URL")
     lines.add_row("this machine", record.url)
     scheme = record.url.partition(":")[0]
     docker = f"{scheme}://host.docker.internal:{port}"
-    if ports.is_loopback(record.address):
+    if security.is_loopback(record.address):
         lines.add_row(
             "Docker, LAN",
             f"not reachable: bound to {record.address} only; 'bident up --http-address=0.0.0.0 --api-key-file=FILE'",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from bident import __version__
@@ -46,6 +47,16 @@ def wanted(settings: TensorSettings) -> list[Listening]:
         address = settings.metrics_address or settings.http_address
         doors.append(Listening(METRICS, address, settings.metrics_port, settings.reuse_http_port))
     return doors
+
+
+def at_ports(settings: TensorSettings, ports: Mapping[str, int]) -> TensorSettings:
+    """``settings`` with the ports that services really have, by service: where 0 was to find a free one."""
+    return replace(
+        settings,
+        http_port=ports.get(HTTP, settings.http_port),
+        grpc_port=ports.get(GRPC, settings.grpc_port),
+        metrics_port=ports.get(METRICS, settings.metrics_port),
+    )
 
 
 class Opening:

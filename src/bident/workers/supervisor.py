@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from bident.settings import TensorSettings
 from bident.settings.values import Named
-from bident.sockets import BALANCES, Listening, reserve_all
+from bident.sockets import BALANCES
 from bident.workers.council import Council
 from bident.workers.process import Start, WorkerProcess
 
@@ -31,18 +31,14 @@ _STABLE_SECONDS = 60.0
 """A worker that has lived so long is started again at once; one that dies sooner waits longer each time."""
 
 
-def run_workers(settings: TensorSettings, doors: Sequence[Listening], command: Sequence[str]) -> int:
+def run_workers(settings: TensorSettings, reserved: dict[str, socket.socket], command: Sequence[str]) -> int:
     """Serve with ``settings.workers`` processes until a signal comes; the process's exit code.
 
-    ``command`` starts one, given the number of a file descriptor as its last word. Exit codes as those of
-    one server. Raises UNAVAILABLE where a port cannot be had.
+    ``reserved``: the ports, by service, as :func:`bident.sockets.reserve_all` has them; ``settings`` name those that
+    they really are. ``command`` starts a worker, given the number of a file descriptor as its last word. Exit codes
+    as those of one server.
     """
-    reserved = reserve_all(list(doors))
-    try:
-        return asyncio.run(Supervisor(settings, reserved, command).run())
-    finally:
-        for sock in reserved.values():
-            sock.close()
+    return asyncio.run(Supervisor(settings, reserved, command).run())
 
 
 class Supervisor:
@@ -114,14 +110,10 @@ class Supervisor:
         return await worker.wait()
 
     def _settings_of(self, number: int, *, is_first: bool) -> TensorSettings:
-        """What worker ``number`` is told: the ports as they are, files of its own, and what to warn of only once."""
-        ports = {service: sock.getsockname()[1] for service, sock in self._reserved.items()}
+        """What worker ``number`` is told: files of its own, no failure that ends what serves, no warning twice."""
         settings = self._settings
         return replace(
             settings,
-            http_port=ports.get("HTTPService", settings.http_port),
-            grpc_port=ports.get("GRPCInferenceService", settings.grpc_port),
-            metrics_port=ports.get("Metrics Service", settings.metrics_port),
             trace_config=tuple(_own_file(option, number) for option in settings.trace_config),
             exit_on_error=settings.exit_on_error and is_first,
             notices=(),

@@ -357,3 +357,4 @@ async def test_a_gate_that_stays_shut_leaves_the_old_version_serving_and_nothing
     with pytest.raises(ServeError, match="another could not"):
         await house.lifecycle.load(house.folder("fresh"), gate=gate)
     assert house.states("fresh") == {1: "UNAVAILABLE"}
+    assert [instance.closed for instance in house.backend.made] == [0, 1, 1]  # type: ignore[attr-defined]

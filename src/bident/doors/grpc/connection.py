@@ -283,15 +283,10 @@ class GrpcConnection(asyncio.Protocol):
 
     def take_headers(self, flags: int, number: int, data: bytes, start: int, stop: int) -> None:
         """A call begins, or, on a stream that is open, the client's last word."""
-        if flags & (PADDED | PRIORITY):
-            if number == int.from_bytes(data[start + bool(flags & PADDED) :][:4], "big") and flags & PRIORITY:
-                raise BrokenRulesError(ErrorCode.PROTOCOL_ERROR, "a stream cannot depend on itself")
-            if flags & PADDED:
-                start, stop = frames.unpadded(data, start, stop)
-            if flags & PRIORITY:
-                start += 5
-            if start > stop:
-                raise BrokenRulesError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
+        if flags & PADDED:
+            start, stop = frames.unpadded(data, start, stop)
+        if flags & PRIORITY:
+            start = frames.after_priority(number, data, start, stop)
         block = data[start:stop]
         if flags & END_HEADERS:
             self.calls.take_block(number, block, is_last=bool(flags & END_STREAM))

@@ -81,6 +81,7 @@ class BrokenRulesError(Exception):
 
 
 _MOST_REASON = 200
+_PRIORITY_SIZE = 5
 _SETTING = Struct(">HI")
 _TWO = Struct(">II")
 _ONE = Struct(">I")
@@ -129,3 +130,12 @@ def unpadded(data: bytes, start: int, stop: int) -> tuple[int, int]:
     if padding >= stop - start:
         raise BrokenRulesError(ErrorCode.PROTOCOL_ERROR, "a frame has more padding than content")
     return start + 1, stop - padding
+
+
+def after_priority(stream: int, data: bytes, start: int, stop: int) -> int:
+    """Where the header block begins in a HEADERS frame that says first how urgent ``stream`` is."""
+    if stop - start < _PRIORITY_SIZE:
+        raise BrokenRulesError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
+    if number(data[start:stop]) == stream:
+        raise BrokenRulesError(ErrorCode.PROTOCOL_ERROR, "a stream cannot depend on itself")
+    return start + _PRIORITY_SIZE

@@ -7,7 +7,7 @@ import logging
 import zlib
 
 import pytest
-from grpc_line import CALL, Line, LineServer, block, data, headers, prefixed, settings, with_path
+from grpc_line import CALL, Line, LineServer, block, data, headers, prefixed, settings
 
 from bident.doors.access import GRPC_PREFIX, Access
 from bident.doors.grpc import frames
@@ -390,10 +390,6 @@ class TestAccess:
         number = line.begin("/test.Echo/Kept")
         assert line.answer(number).status == Status.UNAVAILABLE
         assert line.service.streams == []
-
-
-def test_with_path_keeps_the_other_fields() -> None:
-    assert [name for name, _ in with_path("/x")] == [name for name, _ in CALL]
 
 
 def test_who_goes_on_sending_to_an_answered_request_is_told_to_stop() -> None:
