@@ -114,6 +114,13 @@ DIFFERENCES: tuple[Difference, ...] = (
     # Python models
     Difference("An output of another shape than declared", "fault 8", "."),
     Difference(
+        "An output that a request asks for and the model does not give",
+        "^http.*not all that is declared",
+        _TO_ERROR,
+        switched=True,
+    ),
+    Difference("An output that a request asks for and the model does not give", "^grpc.*not all that is declared", "."),
+    Difference(
         "Codes of errors from models that were asked", "a model asks", "status: (500 -> 400|'INTERNAL' -> 'INVALID_ARG)"
     ),
     Difference("An exception in `initialize`, or on import", "index|Index|load '?broken", "reason|error"),
