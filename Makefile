@@ -9,7 +9,7 @@ HF := .venvs/hf
 KSERVE := .venvs/kserve
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test test-stack bench lock triton hf kserve
+.PHONY: help venv dev up down check test test-stack stack bench lock triton hf kserve
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +33,17 @@ check: dev ## Everything before a commit: format, lint, types, import rules, uni
 test: dev ## The whole test suite
 	$(BIN)/pytest
 
-test-stack: dev ## Tests with clients pip does not install: needs curl, h2load (nghttp2-client), node and npm
+test-stack: dev stack ## Tests with clients that pip does not install: curl, h2load, node; as root on Debian
 	$(BIN)/pytest tests/stack
+
+# Debian's packages, where a command of theirs is missing.
+stack:
+	@for each in curl h2load node npm; do command -v $$each > /dev/null || missing=$$each; done; \
+	test -z "$$missing" && exit 0; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $(STACK) > /dev/null \
+		|| { echo "make test-stack needs $(STACK): install them as root" >&2; exit 1; }
+
+STACK := curl nghttp2-client nodejs npm
 
 bench: dev ## Measure against the peers, in the same run
 	$(BIN)/python -m benchmarks.run
