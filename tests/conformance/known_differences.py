@@ -128,6 +128,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`sequence_id`, `sequence_start`, `sequence_end` in an ensemble's answer", ".", "sequence_(id|start|end)"
     ),
+    Difference(
+        "The order of outputs that a request names", "outputs, turned", r"\.name: 'OUTPUT|data|raw_output_contents"
+    ),
     Difference("The order of an ensemble's outputs", "ensemble of", r"'(REST|SUM)' -> '(REST|SUM)'"),
     Difference("An ensemble that is asked for some of its outputs", "ensemble, classes", _FROM_ERROR),
     Difference(

@@ -291,7 +291,7 @@ def test_a_name_is_decoded_once(shared: Shared, ask: Asker) -> None:
         ("/v2/models/fp32/versions/-1/infer", 404),
         ("/v2/models/fp32/versions//infer", 404),
         ("/v2/models/fp32/versions/2/infer", 404),
-        ("/v2/models/fp32/versions/99999999999999999999999/infer", 404),
+        ("/v2/models/fp32/versions/99999999999999999999999/infer", 400),
         ("/v2//models/fp32/infer", 404),
         ("/v2/models/fp32/infer/", 404),
         ("/v2/models//infer", 404),

@@ -82,7 +82,7 @@ def test_another_datatype_than_the_models_is_never_cast(ask: Asker) -> None:
 
 @pytest.mark.parametrize("word", [None, 5, "", "complex64"])
 def test_no_datatype_at_all_lists_what_there_is(ask: Asker, word: Any) -> None:
-    ask.infer("fp32", x(word, [1])).refused("'X'", "invalid datatype", "BF16")
+    ask.infer("fp32", x(word, [1])).refused("'X'", "datatype", "BF16")
 
 
 # Classification, per output.

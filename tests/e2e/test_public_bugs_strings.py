@@ -88,7 +88,7 @@ def test_the_length_counts_bytes_not_characters(ask: Asker) -> None:
     [
         (counted(b"ok") + struct.pack("<I", 200) + b"ab", ["element 1 declares 200 bytes", "2 are left"]),
         (struct.pack(">I", 2) + b"ab" + counted(b""), ["element 0 declares 33554432 bytes", "little-endian"]),
-        (counted(b"ab", b"c") + b"xyz", ["expecting 2", "3 bytes are left"]),
+        (counted(b"ab", b"c") + b"xyz", ["incomplete string length", "only 3 bytes available", "after its 2 elements"]),
         (struct.pack("<I", 0xFFFFFFFF) + b"abcdefgh", ["element 0 declares 4294967295 bytes", "8 are left"]),
         (counted(b"abcd") + b"\0\0", ["element 1 of 2", "incomplete string length"]),
         (b"a\0b\0", ["cannot hold that many"]),

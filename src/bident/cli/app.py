@@ -11,6 +11,7 @@ import typer
 from bident import __version__
 from bident.cli import add, lifecycle, models, run, watch
 from bident.cli.front import FrontPage
+from bident.errors import ServeError
 
 app = typer.Typer(
     cls=FrontPage,
@@ -41,6 +42,19 @@ def _remember(variable: str) -> Callable[[str], None]:
     return remember
 
 
+def _remember_headers(lines: list[str] | None) -> None:
+    """The same for headers, one a line. Raises BadParameter for what is none."""
+    if not lines:
+        return
+    from bident.client.credentials import HEADERS_VARIABLE, read_header
+
+    try:
+        headers = [": ".join(read_header(line)) for line in lines]
+    except ServeError as error:
+        raise typer.BadParameter(error.message) from None
+    _remember(HEADERS_VARIABLE)("\n".join(headers))
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -65,6 +79,15 @@ def _options(
             callback=_remember("BIDENT_CA"),
         ),
     ] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A header to send, as restricted APIs want one; repeat it for several.",
+            metavar="'NAME: VALUE'",
+            show_default=False,
+            callback=_remember_headers,
+        ),
+    ] = None,
 ) -> None:
     """A local inference platform: models as Triton serves them, without Docker or a GPU."""
 

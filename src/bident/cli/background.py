@@ -56,8 +56,9 @@ def check_ports(settings: TensorSettings) -> None:
 def with_real_ports(settings: TensorSettings) -> TensorSettings:
     """``settings`` with free ports in place of 0, so that the server can be found again."""
     http = settings.http_port or ports.free_port(settings.http_address)
+    grpc = settings.grpc_port or ports.free_port(settings.grpc_address)
     metrics = settings.metrics_port or ports.free_port(settings.metrics_address)
-    return replace(settings, http_port=http, metrics_port=metrics)
+    return replace(settings, http_port=http, grpc_port=grpc, metrics_port=metrics)
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -97,6 +98,7 @@ def start(
         environment=dict(environment),
         api_key_file=_absolute(settings.api_key_file),
         certificate=_absolute(settings.http_server_cert),
+        grpc=f"{ports.local(settings.grpc_address)}:{settings.grpc_port}" if settings.allow_grpc else "",
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None

@@ -20,7 +20,7 @@ _ENDING = """\
 'bident help COMMAND' explains a command, 'bident help serve' every flag of the server;
 'bident --install-completion' completes commands in this shell.
 A server elsewhere: bident --api-key KEY --ca FILE COMMAND --url https://HOST:PORT, each also a
-variable: BIDENT_API_KEY, BIDENT_CA, BIDENT_URL.
+variable: BIDENT_API_KEY, BIDENT_CA, BIDENT_URL. Where APIs are restricted: bident --header 'NAME: VALUE'.
 Exit codes: 0 done, 1 failed (one line says why), 2 wrong command line."""
 
 

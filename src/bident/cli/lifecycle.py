@@ -128,7 +128,8 @@ def _start(
 
     background.check_ports(settings)
     last = Record.read_last(state_dir)
-    added = [f"--http-port={settings.http_port}", f"--metrics-port={settings.metrics_port}"]
+    doors = ("http", "grpc", "metrics")
+    added = [f"--{door}-port={getattr(settings, f'{door}_port')}" for door in doors]
     added.append(f"--exit-on-error={str(settings.exit_on_error).lower()}")
     record, runs = background.start(settings, flags, environment, state_dir, added=added)
     failed: list[standing.Entry] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ class Record:
     api_key_file: str = ""
     certificate: str = ""
     """That of its HTTP door, where it speaks TLS."""
+    grpc: str = ""
+    """``HOST:PORT`` of its gRPC door, as clients on this machine write it; empty where it has none."""
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
@@ -77,7 +79,8 @@ class Record:
 
         given = Credentials.from_environment()
         key = given.api_key or _first_key(self.api_key_file)
-        return Client(self.url, timeout, Credentials(key, given.ca or self.certificate, pinned=not given.ca))
+        shown = replace(given, api_key=key, ca=given.ca or self.certificate, pinned=not given.ca)
+        return Client(self.url, timeout, shown)
 
     def running(self) -> bool:
         """Whether that very process still runs."""

@@ -33,7 +33,8 @@ def status(
     loading, failed = standing.loading(entries), standing.failed(entries)
     if as_json:
         facts = {"running": True, "ready": ready, "pid": record.pid, "url": record.url}
-        facts |= {"metrics_url": record.metrics_url, "log": record.log, "loading": loading, "failed": failed}
+        facts |= {"grpc": record.grpc, "metrics_url": record.metrics_url, "log": record.log}
+        facts |= {"loading": loading, "failed": failed}
         screen.show_json(facts)
     else:
         state = "ready" if ready else "not ready"
@@ -89,6 +90,8 @@ def show_urls(record: Record) -> None:
         lines.add_row("Docker", docker)
         lan = ports.lan_address() if ports.is_everywhere(record.address) else record.address
         lines.add_row("LAN", f"{scheme}://{lan}:{port}" if lan else "this machine has no network address")
+    if record.grpc:
+        lines.add_row("gRPC", record.grpc)
     if record.metrics_url:
         lines.add_row("metrics", f"{record.metrics_url}/metrics")
     screen.show(lines)

@@ -16,6 +16,7 @@ from bident.errors import Code, ServeError, invalid_arg
 _EVENTS = "text/event-stream"
 _EXAMPLE = "http://127.0.0.1:8000"
 _UNAUTHENTICATED = 401
+_FORBIDDEN = 403
 _CODES = {
     400: Code.INVALID_ARG,
     404: Code.NOT_FOUND,
@@ -147,6 +148,8 @@ class Client:
         message = message.removeprefix("[request id: <id_unknown>] ").rstrip("; \n")
         if status == _UNAUTHENTICATED:
             message += "; commands take it from --api-key or BIDENT_API_KEY"
+        elif status == _FORBIDDEN:
+            message += "; commands send it with bident --header 'NAME: VALUE'"
         return ServeError(_CODES.get(status, Code.INTERNAL), message)
 
     def _json(self, reply: Reply) -> Any:

@@ -115,8 +115,9 @@ class Admission:
             return
         raise _core(
             request,
-            f"expected {self._wanted()} but got {len(given)} inputs for model '{name}'. Got input(s) [{listed(given)}], "
-            f"but missing required input(s) [{listed(missing)}]. Please provide all required input(s).",
+            f"expected {self._wanted()} but got {len(given)} inputs for model '{name}'. "
+            f"Got input(s) [{listed(given)}], but missing required input(s) [{listed(missing)}]. "
+            f"Please provide all required input(s).",
         )
 
     def _wanted(self) -> str:

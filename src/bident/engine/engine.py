@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,15 @@ from bident.engine import index
 from bident.engine.control_mode import ControlMode
 from bident.engine.holdings import Holdings
 from bident.engine.lifecycle import Lifecycle
-from bident.engine.load_order import LoadOrder
 from bident.engine.readying import Gate
+from bident.engine.reconciler import Reconciler
 from bident.engine.servable import Servable
 from bident.engine.shared_memory import SharedMemory
 from bident.engine.stats import Figures
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import overlay
 from bident.model.folder import ModelFolder
-from bident.model.repository import Listing, Repository
+from bident.model.repository import Repository
 from bident.observe.log_settings import LogSettings
 from bident.observe.tracing import Tracing
 from bident.wire.infer import InferRequest
@@ -60,16 +58,13 @@ class Engine:
         self.holdings = Holdings(repository)
         self.lifecycle = lifecycle
         lifecycle.models = self
+        self._reconciler = Reconciler(self.holdings, lifecycle)
         self._control = control
         self._overlays = overlays
         self._strict = strict
         self._overridden: dict[str, ModelFolder] = {}
-        self._in_hand: set[str] = set()
-        """Models that the start or a look at the repository is still loading, however long they take."""
         self._wanted: set[str] = set()
         """Models that somebody asked for by name; others are there because an ensemble needs them."""
-        self._tried_with: dict[str, dict[str, object]] = {}
-        """Ensembles that could not be loaded, with what their members were like then."""
         self._left: set[str] = set()
         """Models with queued requests whose clients have gone in this turn of the loop."""
         self._started = False
@@ -222,7 +217,7 @@ class Engine:
         base = await self.holdings.directory(name)
         folder = await loop.run_in_executor(None, overlay.materialise, name, base, config, files or {}, self._overlays)
         try:
-            await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member), gate=gate)
+            await self._reconciler.load(folder, gate)
         except BaseException:
             await loop.run_in_executor(None, folder.remove)
             raise
@@ -269,37 +264,7 @@ class Engine:
         if unchanged and self.is_model_ready(folder.name, ""):
             logger.info("'%s' has not changed since it was loaded", folder.name)
             return
-        await self._load_in_order(folder, LoadOrder(self.lifecycle, self._load_member), gate=gate)
-
-    async def _load_in_order(
-        self, folder: ModelFolder, order: LoadOrder, *, unless_served: bool = False, gate: Gate | None = None
-    ) -> None:
-        """Load ``folder``, and before it what it is made of."""
-        name = folder.name
-        circle = await order.members_first(folder)
-        try:
-            await self.lifecycle.load(folder, refused=circle, unless_served=unless_served, gate=gate)
-        except ServeError:
-            members = order.members(name)
-            if members:
-                self._tried_with[name] = {member: self.lifecycle.fingerprint(member) for member in members}
-            raise
-        self._tried_with.pop(name, None)
-
-    async def _can_be_retried(self, folder: ModelFolder, order: LoadOrder) -> bool:
-        """Whether ``folder`` is an ensemble that could not be loaded, and its members are not what they were then."""
-        before = self._tried_with.get(folder.name)
-        if before is None:
-            return False
-        await order.members_first(folder)
-        return any(self.lifecycle.fingerprint(member) != fingerprint for member, fingerprint in before.items())
-
-    async def _load_member(self, name: str, order: LoadOrder) -> None:
-        """Load what an ensemble is made of. Raises nothing: the ensemble's own load finds out what is missing."""
-        try:
-            await self._load_in_order(await self.holdings.find(name), order, unless_served=True)
-        except ServeError as error:
-            logger.debug("a member could not be loaded: %s", error.message)
+        await self._reconciler.load(folder, gate)
 
     def _replace_overlay(self, name: str, folder: ModelFolder | None) -> None:
         old = self._overridden.pop(name, None)
@@ -312,29 +277,10 @@ class Engine:
 
     async def start(self, names: list[str] | None) -> dict[str, ServeError]:
         """Load ``names`` (None: all there are) and open for requests. Returns what could not be loaded."""
-        listing = await self.holdings.look()
-        _log_problems(listing)
-        failures: dict[str, ServeError] = {}
-        order = LoadOrder(self.lifecycle, self._load_member)
-
-        async def load(name: str) -> None:
-            try:
-                folder = await self.holdings.find(name)
-            except ServeError as error:
-                shown = name.encode("utf-8", "backslashreplace").decode("utf-8")
-                self.lifecycle.refuse(shown, error)
-                failures[shown] = error
-                return
-            try:
-                await self._load_in_order(folder, order)
-            except ServeError as error:
-                failures[name] = error
-
+        present = (await self._reconciler.look()).names
         asked = [one for name in dict.fromkeys(names or ()) for one in await self.holdings.meant_by(name)]
-        for name in listing.names if names is None else asked:
-            self._wanted.add(name)
-            order.begin(name, self._once(load, name))
-        await order.finish()
+        self._wanted.update(present if names is None else asked)
+        failures = await self._reconciler.load_all(present if names is None else asked)
         self._started = True
         return failures
 
@@ -343,54 +289,10 @@ class Engine:
 
         Models that are still loading are left to that: another look may begin before this one has ended.
         """
-        listing = await self.holdings.look()
-        _log_problems(listing)
-        # What cannot be read now (a share that is away for a moment) has not vanished.
-        present = listing.unreadable | self.holdings.names
-        gone = [self._once(self._drop, name) for name in self.lifecycle.names() if name not in present]
-        order = LoadOrder(self.lifecycle, self._load_member)
-        for name in listing.names:
-            order.begin(name, self._once(partial(self._follow, order), name))
-        await asyncio.gather(*gone, order.finish())
-
-    async def _once(self, step: Callable[[str], Awaitable[None]], name: str) -> None:
-        """Take ``step`` for ``name``, unless an earlier one still goes on."""
-        if name in self._in_hand:
-            return
-        self._in_hand.add(name)
-        try:
-            await step(name)
-        finally:
-            self._in_hand.discard(name)
-
-    async def _drop(self, name: str) -> None:
-        await self.lifecycle.unload(name)
-        self.lifecycle.forget(name)
-        self._tried_with.pop(name, None)
-
-    async def _follow(self, order: LoadOrder, name: str) -> None:
-        """Load ``name`` if its folder looks different from when that was last tried, or its members do."""
-        try:
-            folder = await self.holdings.find(name)
-        except ServeError as error:
-            self.lifecycle.refuse(name, error)
-            return
-        try:
-            fingerprint = await asyncio.get_running_loop().run_in_executor(None, folder.fingerprint)
-            if fingerprint != self.lifecycle.attempted(name) or await self._can_be_retried(folder, order):
-                await self._load_in_order(folder, order)
-        except ServeError as error:
-            logger.error("polling '%s': %s", name, error.message)
-        except Exception:
-            logger.exception("polling '%s' failed", name)
+        await self._reconciler.follow_all()
 
     def stop_accepting(self) -> None:
         """From now on new requests are refused; accepted ones are answered, and sequences under way may go on."""
         self._stopping = True
         for servable in self.lifecycle.servables():
             servable.scheduler.drain(closing=False)
-
-
-def _log_problems(listing: Listing) -> None:
-    for problem in listing.problems:
-        logger.error("%s", problem)

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from bident.engine import ensemble_members
 from bident.engine.cache import ResponseCache
@@ -24,25 +21,19 @@ from bident.engine.calls import Models
 from bident.engine.clients import Clients
 from bident.engine.ensemble import EnsembleServable
 from bident.engine.loader import Loader, readable
+from bident.engine.loading_threads import LoadingThreads
 from bident.engine.measures import Measures
 from bident.engine.rate import RateLimiter
 from bident.engine.readying import Gate, make_ready
 from bident.engine.servable import LoadedModel, Servable
-from bident.engine.state import UNLOADED, State, VersionState, because, end_loading, load_failed, standing
-from bident.errors import Code, ServeError, invalid_arg
-from bident.model.folder import ModelFolder, version_of
-from bident.wire.shown import shown
+from bident.engine.state import UNLOADED, State, VersionState, end_loading, load_failed, not_serving, standing
+from bident.errors import ServeError
+from bident.model.folder import ModelFolder
 
 logger = logging.getLogger("bident.load")
 
-_T = TypeVar("_T")
-
 _AS_WANTED = (State.READY, State.UNLOADING)
 """States in which nothing is amiss: an unload that waits for its last answers was asked for."""
-
-
-_LONGEST_VERSION = 19
-"""Digits of the largest 64-bit integer with a sign."""
 
 
 @dataclass
@@ -83,8 +74,7 @@ class Lifecycle:
         self.cache = cache
         self._limiter = limiter
         self.measures = measures
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bident load")
-        self._at_work: set[Future[Any]] = set()
+        self._threads = LoadingThreads(loop, threads)
         self._entries: dict[str, _Entry] = {}
         self.models: Models
         """Whom models may ask while they run; set before anything is loaded."""
@@ -99,32 +89,9 @@ class Lifecycle:
         if servable is None and (plain := version.lstrip("0")):  # to Triton 01 is 1
             servable = self.routes.get((name, plain))
         if servable is None:
-            raise self._absent(name, version)
+            entry = self._entries.get(name)
+            raise not_serving(name, version, entry.states if entry else None)
         return servable
-
-    def _absent(self, name: str, version: str) -> ServeError:
-        """Triton's four answers: no version at all, unknown, no such version, not ready."""
-        if version and not (version.isascii() and version.isdigit() and len(version) <= _LONGEST_VERSION):
-            return invalid_arg(
-                f"failed to get model version from specified version string {shown(version)} (details: stol), "
-                "version should be an integral value > 0"
-            )
-        unknown = f"Request for unknown model: '{name}'"
-        entry = self._entries.get(name)
-        if entry is None:
-            return ServeError(Code.INVALID_ARG, f"{unknown} is not found")
-        if not version:
-            if all(state.reason == UNLOADED or state.state is State.UNLOADING for state in entry.states.values()):
-                return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
-            return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{because(entry.states.values())}")
-        number = version_of(version)
-        state = None if number is None else entry.states.get(number)
-        if state is None:
-            present = ", ".join(str(number) for number in sorted(entry.states)) or "none"
-            return ServeError(
-                Code.NOT_FOUND, f"{unknown} version {version} is not found (versions of this model: {present})"
-            )
-        return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{because([state])}")
 
     # What operators ask
 
@@ -221,22 +188,22 @@ class Lifecycle:
 
     async def _load(self, folder: ModelFolder, entry: _Entry, refused: ServeError | None, gate: Gate | None) -> None:
         started = time.monotonic()
-        entry.attempted = await self._in_pool(folder.fingerprint)
+        entry.attempted = await self._threads.run(folder.fingerprint)
         if refused is not None:
             raise refused
-        for version in await self._in_pool(self._loader.versions, folder):
+        for version in await self._threads.run(self._loader.versions, folder):
             if version not in entry.serving:
                 entry.states[version] = VersionState(State.LOADING)
-        loaded = await self._in_pool(self._loader.load, folder)
+        loaded = await self._threads.run(self._loader.load, folder)
         try:
             if loaded.config.steps:
                 loaded.config = ensemble_members.complete(loaded.config, str(folder.config_path), self)
             serving = self._servables_of(entry, loaded)
         except BaseException:
             with suppress(Exception):
-                await self._in_pool(loaded.close)
+                await self._threads.run(loaded.close)
             raise
-        await make_ready(serving.values(), loaded.samples, self._in_pool, gate)
+        await make_ready(serving.values(), loaded.samples, self._threads.run, gate)
         for servable in serving.values():
             servable.stats.load_seconds = time.monotonic() - started
         entry.fingerprint = entry.attempted
@@ -294,29 +261,7 @@ class Lifecycle:
 
     def close(self) -> bool:
         """Stop the loading threads. Returns whether one is still in a load, which is abandoned."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        return bool(self._at_work)
-
-    async def _in_pool(self, step: Callable[..., _T], *arguments: object) -> _T:
-        unwanted = threading.Event()
-
-        def run() -> _T:
-            if unwanted.is_set():
-                raise RuntimeError("nobody waits for this any more")
-            return step(*arguments)
-
-        try:
-            future = self._pool.submit(run)
-        except BaseException:  # no thread can be started; yet the pool has noted the step for later
-            unwanted.set()
-            raise
-        self._at_work.add(future)
-        future.add_done_callback(self._at_work.discard)
-        try:
-            return await asyncio.wrap_future(future, loop=self._loop)
-        except asyncio.CancelledError:
-            future.add_done_callback(_close_unwanted)
-            raise
+        return self._threads.close()
 
     @asynccontextmanager
     async def _exclusive(self, name: str) -> AsyncIterator[_Entry]:
@@ -392,9 +337,3 @@ class Lifecycle:
                 logger.info("successfully unloaded '%s' version %d", name, servable.version)
 
         servable.retire(closed)
-
-
-def _close_unwanted(future: Future[Any]) -> None:
-    """Close what a load has made that nobody waited for to the end."""
-    if not future.cancelled() and future.exception() is None and isinstance(loaded := future.result(), LoadedModel):
-        loaded.close()

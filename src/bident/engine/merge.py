@@ -196,19 +196,21 @@ def _word(dtype: np.dtype[Any]) -> str:
 
 
 def wanted_columns(request: InferRequest, columns: Sequence[Column], undeclared: Sequence[str] = ()) -> list[Column]:
-    """The columns that ``request`` names, in the model's order as Triton has it.
+    """The columns that ``request`` names, in its order.
 
     Raises INTERNAL when it asks for an output that the model did not produce and it cannot do without;
     ``undeclared`` are outputs that the model did produce, though its config does not declare them.
     """
-    asked = request.outputs or ()
-    wanted = [column for column in columns if column.name in asked]
-    if len(wanted) != len(asked) and not request.may_lack_outputs:
-        given = [column.name for column in columns]
-        name = next(name for name in asked if name not in given)
+    by_name = {column.name: column for column in columns}
+    if request.may_lack_outputs:
+        return [by_name[name] for name in request.outputs or () if name in by_name]
+    try:
+        return [by_name[name] for name in request.outputs or ()]
+    except KeyError as missing:
+        given = [*by_name, *undeclared]
+        name = missing.args[0]
         raise ServeError(
             Code.INTERNAL,
             f"model '{request.model_name}' produced no output '{name}', which the request asks for; "
-            f"it produced {listed([*given, *undeclared])}",
-        )
-    return wanted
+            f"it produced {listed(given)}",
+        ) from None

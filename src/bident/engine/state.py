@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from bident.errors import Code, ServeError
+from bident.errors import Code, ServeError, invalid_arg
+from bident.model.folder import version_of
+from bident.wire.shown import shown
 
 
 class State(Enum):
@@ -22,6 +24,9 @@ class State(Enum):
 
 UNLOADED = "unloaded"
 """The reason of a version that is unavailable because somebody unloaded it."""
+
+_LONGEST_VERSION = 19
+"""Digits of the largest 64-bit integer with a sign."""
 
 
 @dataclass
@@ -41,7 +46,7 @@ def end_loading(states: dict[int, VersionState], reason: str) -> bool:
     return bool(loading)
 
 
-def because(states: Iterable[VersionState]) -> str:
+def _because(states: Iterable[VersionState]) -> str:
     """Why they are as they are, in brackets; empty if there is nothing to say."""
     reasons = sorted({state.reason or state.state.value.lower() for state in states})
     return f" ({'; '.join(reasons)})" if reasons else ""
@@ -55,10 +60,37 @@ def standing(states: dict[int, VersionState]) -> str:
     )
 
 
+def not_serving(name: str, version: str, states: dict[int, VersionState] | None) -> ServeError:
+    """Why ``version`` ("" for the latest) of ``name`` answers nobody. ``states``: where its versions stand.
+
+    Triton's four answers: no version at all, unknown (``states`` is None), no such version, not ready.
+    """
+    if version and not (version.isascii() and version.isdigit() and len(version) <= _LONGEST_VERSION):
+        return invalid_arg(
+            f"failed to get model version from specified version string {shown(version)} (details: stol), "
+            "version should be an integral value > 0"
+        )
+    unknown = f"Request for unknown model: '{name}'"
+    if states is None:
+        return invalid_arg(f"{unknown} is not found")
+    if not version:
+        if all(noted.reason == UNLOADED or noted.state is State.UNLOADING for noted in states.values()):
+            return ServeError(Code.NOT_FOUND, f"{unknown} is not found; load it first")
+        return ServeError(Code.NOT_FOUND, f"{unknown} has no available versions{_because(states.values())}")
+    number = version_of(version)
+    noted = None if number is None else states.get(number)
+    if noted is None:
+        present = ", ".join(str(number) for number in sorted(states)) or "none"
+        return ServeError(
+            Code.NOT_FOUND, f"{unknown} version {version} is not found (versions of this model: {present})"
+        )
+    return ServeError(Code.UNAVAILABLE, f"{unknown} version {version} is not at ready state{_because([noted])}")
+
+
 def load_failed(name: str, states: dict[int, VersionState], error: ServeError) -> ServeError:
     """Triton's words for a load of ``name`` that failed with ``error``."""
     versions = [version for version, state in states.items() if state.reason == error.message]
     if not versions:
         return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {error.message}")
-    shown = "".join(f"version {version} is at UNAVAILABLE state: {error.message};\n" for version in versions)
-    return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {shown}")
+    each = "".join(f"version {version} is at UNAVAILABLE state: {error.message};\n" for version in versions)
+    return ServeError(Code.INVALID_ARG, f"load failed for model '{name}': {each}")

@@ -17,6 +17,7 @@ from bident.settings.values import (
     REAL,
     RESTRICTIONS,
     TEXT,
+    Api,
     RestrictedApi,
     choice,
     whole,
@@ -25,6 +26,7 @@ from bident.settings.values import (
 _SAGEMAKER = "none yet: there is no SageMaker door"
 _VERTEX = "none yet: there is no Vertex AI door"
 _INT_MAX = 2**31 - 1
+_APIS = ", ".join(api.value for api in Api)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Http:
     http_port: int = setting(PORT, 8000, "Port it listens on; 0 picks a free one.")
     reuse_http_port: bool = setting(BOOLEAN, False, "Share the port with other servers that set this too.")
     http_header_forward_pattern: str = setting(
-        PATTERN, "", "Headers whose name matches this become request parameters."
+        PATTERN, "", "Headers in whose name this is found become request parameters."
     )
     http_thread_count: int = setting(
         whole(1), 8, "Threads that answer HTTP requests.", effect="none: one event loop answers all connections"
@@ -49,7 +51,9 @@ class Http:
         whole(1), 64 * 1024 * 1024, "Largest request body in bytes, also after decompression."
     )
     http_restricted_api: tuple[RestrictedApi, ...] = setting(
-        RESTRICTIONS, (), "APIs that are answered only to requests with this header."
+        RESTRICTIONS,
+        (),
+        f"APIs that are answered only to requests with this header: {_APIS}. Repeat it for several.",
     )
     http_use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS; the metrics door too.")
     http_use_ssl_mutual: bool = setting(
@@ -73,11 +77,13 @@ class Grpc:
     title: ClassVar[str] = "gRPC"
 
     allow_grpc: bool = setting(BOOLEAN, True, "Open the gRPC door.")
-    grpc_address: str = setting(TEXT, "127.0.0.1", "Address it binds to.")
+    grpc_address: str = setting(
+        TEXT, "127.0.0.1", "Address it binds to. Loopback unless told otherwise, whatever --http-address is."
+    )
     grpc_port: int = setting(PORT, 8001, "Port it listens on; 0 picks a free one.")
     reuse_grpc_port: bool = setting(BOOLEAN, False, "Share the port with other servers that set this too.")
     grpc_header_forward_pattern: str = setting(
-        PATTERN, "", "Metadata whose key matches this becomes request parameters."
+        PATTERN, "", "Metadata in whose key this is found becomes request parameters."
     )
     grpc_infer_thread_count: int = setting(
         whole(1), 2, "Threads that answer gRPC requests.", effect="none: one event loop answers all connections"
@@ -111,7 +117,9 @@ class Grpc:
         COUNT, 0, "Milliseconds its calls may go on after that; 0 is no limit."
     )
     grpc_restricted_protocol: tuple[RestrictedApi, ...] = setting(
-        RESTRICTIONS, (), "APIs that are answered only to calls with this metadata."
+        RESTRICTIONS,
+        (),
+        f"APIs that are answered only to calls with the metadata triton-grpc-protocol-<header>: {_APIS}.",
     )
 
 

@@ -131,16 +131,26 @@ async def test_a_model_is_closed_even_where_no_thread_can_be_started(
 # Versions
 
 
-@pytest.mark.parametrize("version", ["9" * 5000, "01", "0", "-1", "\u0661", "1_0", " 1", str(2**63)])
+@pytest.mark.parametrize("version", ["9" * 5000, "-1", "\u0661", "1_0", " 1", "x", str(2**70)])
 @on_loop
-async def test_a_version_that_is_no_version_is_not_found(tmp_path: Path, version: str) -> None:
+async def test_a_version_that_is_no_version_is_refused(tmp_path: Path, version: str) -> None:
     house = House(tmp_path)
     await house.load()
 
     error = house.absent(version=version)
 
-    assert error.code is Code.NOT_FOUND
-    assert len(error.message) < 200
+    assert error.code is Code.INVALID_ARG
+    assert "version should be an integral value > 0" in error.message
+    assert len(error.message) < 300
+
+
+@pytest.mark.parametrize("version", ["0", "02", str(2**63)])
+@on_loop
+async def test_a_version_that_there_is_not_is_not_found(tmp_path: Path, version: str) -> None:
+    house = House(tmp_path)
+    await house.load()
+
+    assert house.absent(version=version).code is Code.NOT_FOUND
 
 
 # The stop

@@ -273,11 +273,11 @@ def columns(*names: str) -> list[Column]:
     return [Column(name, FP32, np.zeros((1, 1), np.float32)) for name in names]
 
 
-def test_wanted_outputs_come_in_the_models_order() -> None:
+def test_wanted_outputs_come_in_the_order_of_the_request() -> None:
     request = Asked()
     request.outputs = ["c", "a"]
 
-    assert [column.name for column in wanted_columns(request, columns("a", "b", "c"))] == ["a", "c"]
+    assert [column.name for column in wanted_columns(request, columns("a", "b", "c"))] == ["c", "a"]
 
 
 def test_a_wanted_output_that_the_model_did_not_give_is_an_internal_error() -> None:

@@ -328,10 +328,10 @@ async def test_nothing_of_an_unloaded_model_waits_for_sequences_to_become_idle()
     request = step(1, 1, start=True)
     infer(servable, request)
     await answered(request)
-    assert scheduler(servable)._timer is not None
+    assert scheduler(servable)._alarm.is_set
     servable.retire(lambda: None)
     await turns()
-    assert scheduler(servable)._timer is None
+    assert not scheduler(servable)._alarm.is_set
 
 
 @on_loop

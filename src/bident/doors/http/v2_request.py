@@ -230,7 +230,7 @@ def _no_datatype(name: str, item: dict[str, Any]) -> ServeError:
     word = item.get("datatype")
     if type(word) is str:
         return bad_datatype(name, word)
-    return misread("datatype", item, "string", f"the one of input {shown(name)} says what its elements are")
+    return misread("datatype", item, "string", f"input {shown(name)} needs one of {', '.join(DATATYPES)}")
 
 
 def _no_shape(name: str, item: dict[str, Any]) -> ServeError:

@@ -23,7 +23,9 @@ from bident.engine.batch import Batch
 from bident.engine.lane import Lane
 from bident.engine.request_lane import RequestLane
 from bident.engine.sequence import refusals
-from bident.engine.sequence.batches import Batches, Filler
+from bident.engine.sequence.alarm import Alarm
+from bident.engine.sequence.answers import Answers
+from bident.engine.sequence.batches import Batches
 from bident.engine.sequence.slots import Key, Sequence, Station
 from bident.engine.sequence.strategies import strategy_of
 from bident.engine.sequence.waiting import Backlog, FreeSlots, Idle
@@ -32,7 +34,7 @@ from bident.engine.stats import FailureReason, ModelStats
 from bident.errors import ServeError
 from bident.model.config import ModelConfig
 from bident.model.sequence_batching import SequenceBatching
-from bident.wire.infer import Column, InferRequest
+from bident.wire.infer import InferRequest
 
 logger = logging.getLogger("bident.engine")
 
@@ -65,10 +67,10 @@ class SequenceScheduler:
         self._ids = count(1)
         self._open: dict[Key, Sequence] = {}
         """The sequences that take further requests."""
-        self._running: dict[InferRequest, Sequence] = {}
+        self._answers = Answers(self._settler, self._batches, self._note_answered)
         self._idle = Idle(batching.max_idle_us * 1000)
         self._backlog = Backlog()
-        self._stations = [Station(lane, self._strategy.slots, self) for lane in lanes]
+        self._stations = [Station(lane, self._strategy.slots, self, self._answers) for lane in lanes]
         self._free = FreeSlots(self._stations)
         self._absence = Absence([lane for lane in lanes if isinstance(lane, RequestLane)])
         if batching.is_iterative:
@@ -76,8 +78,7 @@ class SequenceScheduler:
                 lane.reschedule = self._run_again
         self._absence.look(monotonic_ns())
         self._armed = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._wake_ns = 0
+        self._alarm = Alarm(loop, self._tick)
         self._is_draining = self._is_closing = False
         self.pending = 0
         """Requests accepted and not yet executing."""
@@ -87,7 +88,7 @@ class SequenceScheduler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is queued or running. Sequences may be open all the same."""
-        return not self.pending and not self._running
+        return not self.pending and not self._answers.expected
 
     @property
     def has_sequences(self) -> bool:
@@ -180,7 +181,7 @@ class SequenceScheduler:
                 if monotonic_ns() - started > _TICK_BUDGET_NS:
                     self._arm()
                     break
-        self._set_timer(wake_ns)
+        self._set_alarm(wake_ns)
         self._notice_idle()
 
     def _dispatch(self, station: Station) -> int:
@@ -198,7 +199,7 @@ class SequenceScheduler:
             if of is not None:
                 of.running = request
                 of.is_executed = of.is_answered = of.is_rescheduled = False
-                self._running[request] = of
+                self._answers.expected[request] = of
         self.pending -= len(sequences)
         station.run(batch, sequences)
         return 0
@@ -280,24 +281,11 @@ class SequenceScheduler:
             for sequence in self._backlog:
                 self._fail_waiting(sequence, self._absence.error(), FailureReason.REJECTED)
 
-    def _set_timer(self, due_ns: int) -> None:
+    def _set_alarm(self, due_ns: int) -> None:
         """Wake up at ``due_ns`` (0: never), or earlier when something expires."""
         absent_ns = self._absence.over_ns if self._backlog else 0
         wake_ns = min(filter(None, (due_ns, self._idle.next_ns, self._backlog.next_deadline_ns, absent_ns)), default=0)
-        if self._timer is not None:
-            # Waking up early does no harm, and is cheaper than setting the timer for each request.
-            if not self._is_closing and (not wake_ns or self._wake_ns <= wake_ns):
-                return
-            self._timer.cancel()
-            self._timer = None
-        if not wake_ns:
-            return
-        self._wake_ns = wake_ns
-        self._timer = self._loop.call_later(max(0, wake_ns - monotonic_ns()) / 1e9, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._tick()
+        self._alarm.set(wake_ns, exactly=self._is_closing)
 
     # What stations tell (slots.House)
 
@@ -323,58 +311,16 @@ class SequenceScheduler:
             self._go_on(sequence)
         self._arm()
 
-    def batch_answered(self, batch: Batch) -> None:
-        """Whatever of ``batch`` awaited an answer has it: states stay here, answers go to the clients."""
-        if batch.apart is not None:
-            for request, columns in zip(batch.requests, batch.apart, strict=True):
-                self.request_answered(batch, request, columns, None, final=True)
-            batch.requests = []
-        if batch.failed:
-            batch.failed = [(request, error) for request, error in batch.failed if request in self._running]
-        if batch.error is not None:
-            batch.requests = [request for request in batch.requests if request in self._running]
-        else:
-            for row, request in enumerate(batch.requests):
-                self._keep(request, batch.columns, row)
-            batch.columns = self._batches.shown(batch.columns)
-        self._settler.settle(batch)
-        for request in [*batch.requests, *(request for request, _ in batch.failed)]:
-            self._note_answered(request)
-
-    def request_answered(
-        self,
-        batch: Batch,
-        request: InferRequest,
-        answer: Listed[Column] | ServeError,
-        parameters: dict[str, Any] | None,
-        *,
-        final: bool,
-    ) -> None:
-        """One answer has come for one request of ``batch``."""
-        if isinstance(request, Filler):
-            return
-        if not isinstance(answer, ServeError):
-            self._keep(request, answer, None)
-            answer = self._batches.shown(answer)
-        self._settler.answer(batch, request, answer, parameters, final=final)
-        if final:
-            self._note_answered(request)
-
-    def _keep(self, request: InferRequest, columns: Listed[Column], row: int | None) -> None:
-        sequence = self._running.get(request)
-        if sequence is not None and self._batches.have_states:
-            self._batches.keep(sequence, request, columns, row)
-
-    def _note_answered(self, request: InferRequest) -> None:
-        sequence = self._running.pop(request, None)
-        if sequence is not None and sequence.running is request:
+    def _note_answered(self, sequence: Sequence | None) -> None:
+        """A request has its last answer: the one that ``sequence`` was running, or (None) one that nobody runs."""
+        if sequence is not None:
             sequence.is_answered = True
             self._go_on(sequence)
         self._notice_idle()
 
     def _run_again(self, batch: Batch, request: InferRequest) -> None:
         """The model wants ``request`` once more: it runs before what its sequence has besides."""
-        sequence = self._running.pop(request, None)
+        sequence = self._answers.expected.pop(request, None)
         if sequence is None:
             return
         self._settler.note_rescheduled(batch, request)

@@ -56,13 +56,17 @@ class Sequence:
 
 
 class House(Protocol):
-    """Who gives stations their batches, and hears what becomes of them."""
+    """Who gives stations their batches."""
 
     def station_changed(self, station: Station) -> None:
         """Its instance has gone, or has come back."""
 
     def station_freed(self, executed: Listed[Sequence]) -> None:
         """The batch with requests of these has been executed; the next can come."""
+
+
+class Hearer(Protocol):
+    """Who hears the answers to the requests of batches."""
 
     def batch_answered(self, batch: Batch) -> None:
         """Whatever of ``batch`` awaited an answer has it."""
@@ -82,7 +86,7 @@ class House(Protocol):
 class Station:
     """One instance, and the sequences that have a slot in it. Hears from its lane (request_lane.Owner)."""
 
-    def __init__(self, lane: Lane | RequestLane, limit: int, house: House) -> None:
+    def __init__(self, lane: Lane | RequestLane, limit: int, house: House, answers: Hearer) -> None:
         """``limit``: how many slots there are."""
         self.lane = lane
         self.limit = limit
@@ -93,6 +97,7 @@ class Station:
         self.executing: Listed[Sequence] | None = None
         """Whose requests the batch has that the instance executes; None if it can take one."""
         self._house = house
+        self._answers = answers
         if isinstance(lane, RequestLane):
             lane.owner = self
 
@@ -119,7 +124,7 @@ class Station:
             self.lane.run_on_thread(batch, self._done)
 
     def _done(self, batch: Batch) -> None:
-        self._house.batch_answered(batch)
+        self._answers.batch_answered(batch)
         self._free()
 
     def _free(self) -> None:
@@ -137,7 +142,7 @@ class Station:
 
     def batch_answered(self, batch: Batch, count: int) -> None:
         """Whatever of ``batch`` awaited an answer has it."""
-        self._house.batch_answered(batch)
+        self._answers.batch_answered(batch)
 
     def request_answered(
         self,
@@ -149,4 +154,4 @@ class Station:
         final: bool,
     ) -> None:
         """One answer has come."""
-        self._house.request_answered(batch, request, answer, parameters, final=final)
+        self._answers.request_answered(batch, request, answer, parameters, final=final)
