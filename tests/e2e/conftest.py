@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from asking import Asker
 from bug_models import Shared, write_repository
+from pages import typed
 from serving import Gate, Launch, TensorServer, install_gated
 
 
@@ -15,6 +16,14 @@ from serving import Gate, Launch, TensorServer, install_gated
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What has to be on a server's PYTHONPATH for it to have the backend ``gated``."""
     return install_gated(tmp_path_factory.mktemp("plugins"))
+
+
+@pytest.fixture(scope="session")
+def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sample model ``iris_sklearn``."""
+    folder = tmp_path_factory.mktemp("zoo")
+    typed("bident zoo build iris_sklearn --into .", folder)
+    return folder / "iris_sklearn"
 
 
 @pytest.fixture

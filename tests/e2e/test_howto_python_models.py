@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from asking import Asker, tensor
 from model_folders import write_model
-from serving import DEADLINE_SECONDS, TensorServer
+from pages import Section, sections, typed
+from serving import TensorServer
 
 from benchmarks.ports import free_port
-from benchmarks.servers import bident_command
 
-PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 EXAMPLES = {"measure", "words", "polite", "both"}
-
-
-@dataclass(frozen=True)
-class Section:
-    """The blocks of one part of a page: those without a language are configurations, trees and answers."""
-
-    blocks: list[tuple[str, str]]
-
-    def of(self, language: str) -> list[str]:
-        return [text for kind, text in self.blocks if kind == language]
-
-    @property
-    def config(self) -> str | None:
-        return next((text for text in self.of("") if re.match("backend|platform", text)), None)
-
-    @property
-    def printed(self) -> str:
-        return next(text for text in reversed(self.of("")) if text.startswith(("{", "data:")))
-
-
-def sections(page: str) -> dict[str, Section]:
-    """The parts of a page by the first word of their headings; what precedes the first one is ""."""
-    parts = re.split(r"^## (.*)$", (PAGES / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    named = zip(["", *parts[1::2]], parts[::2], strict=True)
-    blocks = r"^```(\w*)\n(.*?)^```"
-    return {
-        re.split(r"\W", title)[0]: Section(re.findall(blocks, text, re.DOTALL | re.MULTILINE)) for title, text in named
-    }
 
 
 FOLDER = sections("python-models.md")["The"]
@@ -58,20 +26,6 @@ ENSEMBLE = sections("ensembles.md")[""]
 def write_shout(repository: Path) -> None:
     (source,) = FOLDER.of("python")
     write_model(repository, "shout", FOLDER.config, model_py=source)
-
-
-def typed(command: str, port: int) -> str:
-    """What ``command`` prints to somebody who copies it."""
-    done = subprocess.run(
-        ["bash", "-c", f'curl() {{ command curl --silent --show-error --fail-with-body "$@"; }}\n{command}'],
-        env={**os.environ, "no_proxy": "*"} | {"PATH": f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"},
-        text=True,
-        capture_output=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +47,7 @@ def at(port: int, section: Section) -> str:
 
 
 def test_the_pages_model_answers_the_pages_question(port: int) -> None:
-    assert '"data":["HELLO!"]' in typed(at(port, FOLDER), port)
+    assert '"data":["HELLO!"]' in typed(at(port, FOLDER))
 
 
 def test_no_example_goes_untested() -> None:
@@ -102,11 +56,11 @@ def test_no_example_goes_untested() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_an_examples_answer_is_the_printed_one(port: int, name: str) -> None:
-    assert typed(at(port, BY_NAME[name]), port) == BY_NAME[name].printed.strip()
+    assert typed(at(port, BY_NAME[name])) == BY_NAME[name].printed.strip()
 
 
 def test_the_ensembles_answer_is_the_printed_one(port: int) -> None:
-    assert typed(at(port, ENSEMBLE), port) == ENSEMBLE.printed.strip()
+    assert typed(at(port, ENSEMBLE)) == ENSEMBLE.printed.strip()
 
 
 def test_the_model_that_asks_hands_its_own_error_on(port: int) -> None:
@@ -119,7 +73,7 @@ def test_infer_sends_those_who_want_a_stream_to_its_route(port: int) -> None:
 
 
 def test_a_stream_is_read_by_the_command_too(port: int) -> None:
-    out = typed(f"bident run words 'good morning' --url http://127.0.0.1:{port}", port)
+    out = typed(f"bident run words 'good morning' --url http://127.0.0.1:{port}")
     assert out.splitlines()[:2] == ["good", "morning"]
 
 
@@ -129,16 +83,16 @@ def test_the_development_loop(tmp_path: Path) -> None:
     up, load, run, logs = (re.sub(r"\s+#.*", "", line) for line in block.splitlines())
     assert logs == "bident logs --follow"
     first = free_port()
-    ports = f"export BIDENT_HTTP_PORT={first} BIDENT_METRICS_PORT={free_port()}; cd {tmp_path}; "
-    typed(f"{ports} {up}", first)
+    ports = f"export BIDENT_HTTP_PORT={first} BIDENT_GRPC_PORT={free_port()} BIDENT_METRICS_PORT={free_port()}"
+    typed(f"{ports}; cd {tmp_path}; {up}")
     try:
-        assert "HELLO!" in typed(f"cd {tmp_path}; {run}", first)
+        assert "HELLO!" in typed(f"cd {tmp_path}; {run}")
         source = tmp_path / "model_repository" / "shout" / "1" / "model.py"
         source.write_text(source.read_text().replace('b"!"', 'b"?"'))
-        assert "HELLO?" in typed(f"cd {tmp_path}; {load} && {run}", first)
+        assert "HELLO?" in typed(f"cd {tmp_path}; {load} && {run}")
         # What does not load leaves the one before in service, and says why.
         source.write_text("import nosuch\n")
-        assert "No module named 'nosuch'" in typed(f"cd {tmp_path}; ! {load} 2>&1 && {run}", first)
-        assert "HELLO?" in typed(f"cd {tmp_path}; {run}", first)
+        assert "No module named 'nosuch'" in typed(f"cd {tmp_path}; ! {load} 2>&1 && {run}")
+        assert "HELLO?" in typed(f"cd {tmp_path}; {run}")
     finally:
-        typed(f"cd {tmp_path}; bident down", first)
+        typed(f"cd {tmp_path}; bident down")

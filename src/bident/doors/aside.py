@@ -8,6 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+READ_HERE = 1 << 20
+"""Up to this many bytes of JSON, of typed elements or of strings the event loop reads itself."""
+
 _Result = TypeVar("_Result")
 
 # Half of the processors: the event loop and the models need the others.

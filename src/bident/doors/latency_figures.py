@@ -69,9 +69,7 @@ def latency_figures(servables: Iterable[Servable], labels: Labels) -> Iterator[s
     for families, of in ((_SUMMARIES, measured), (_CACHE_SUMMARIES, cached)):
         for family, chosen in families if of else ():
             samples = (
-                sample
-                for servable, stats in of
-                for sample in _of_summary(labels(servable), stats, chosen(stats))
+                sample for servable, stats in of for sample in _of_summary(labels(servable), stats, chosen(stats))
             )
             yield render_samples(family, samples)
     timed = [(servable, times) for servable in servables if (times := servable.stats.first_response) is not None]

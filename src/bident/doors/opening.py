@@ -13,7 +13,8 @@ from bident.doors.forwarding import Forwarding
 from bident.doors.grpc.limits import GrpcLimits
 from bident.doors.grpc.server import GrpcServer
 from bident.doors.grpc.service import GrpcService
-from bident.doors.http.server import HttpServer, Limits
+from bident.doors.http.limits import HttpLimits
+from bident.doors.http.server import HttpServer
 from bident.doors.http.v2 import V2
 from bident.doors.metrics import MetricsPage
 from bident.doors.safeguards import Safeguards
@@ -89,7 +90,7 @@ class Opening:
         )
         server = HttpServer(
             v2.routes(),
-            self._http_limits(),
+            HttpLimits.of(self._settings),
             HTTP,
             self._clients,
             access=Access.of(settings.http_restricted_api, self._safeguards.keys),
@@ -112,15 +113,5 @@ class Opening:
     def _metrics(self) -> Door:
         # Who looks at the metrics sends no request that another could wait for.
         access = Access.of((), self._safeguards.metrics_keys)
-        server = HttpServer(self._page.routes(), self._http_limits(), METRICS, Clients(), access=access)
+        server = HttpServer(self._page.routes(), HttpLimits.of(self._settings), METRICS, Clients(), access=access)
         return Door(server, self._safeguards.http)
-
-    def _http_limits(self) -> Limits:
-        settings = self._settings
-        return Limits(
-            head_bytes=settings.http_max_header_size,
-            json_bytes=settings.http_max_input_size,
-            connections=settings.http_max_connections,
-            read_seconds=settings.http_header_timeout_secs,
-            idle_seconds=settings.http_idle_timeout_secs,
-        )

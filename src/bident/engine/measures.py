@@ -12,12 +12,12 @@ from bident.errors import SettingsError
 from bident.model.config import ModelConfig
 from bident.model.hints import did_you_mean
 from bident.observe.histogram import Histogram
+from bident.settings.values import TRUTH
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 _BUCKETS = (100.0, 500.0, 2000.0, 5000.0)
 _QUANTILES = "0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001"
 _SMALLEST_ERROR = 0.0001
-_TRUTH = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def _is_on(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name)
     if text is None:
         return default
-    if text.lower() not in _TRUTH:
+    if text.lower() not in TRUTH:
         raise SettingsError(f"--metrics-config {name}={text}: it is true or false")
-    return _TRUTH[text.lower()]
+    return TRUTH[text.lower()]
 
 
 def _quantiles(text: str) -> Targets:

@@ -128,7 +128,7 @@ class Servable:
         self._labels = loaded.labels
         self._initial_states = loaded.initial_states
         self.stats = stats
-        self.answer_templates: dict[object, Any] = {}
+        self.json_templates: dict[object, Any] = {}
         """For the JSON door: the constant parts of this version's answers, which go when it goes."""
         self.message_templates: dict[object, Any] = {}
         """The same for the gRPC door."""

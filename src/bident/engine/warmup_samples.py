@@ -12,16 +12,14 @@ from bident.engine.admission import Admission
 from bident.engine.warmup import Sample
 from bident.errors import ConfigError, ServeError
 from bident.model.config import ModelConfig
-from bident.model.files import read_file
 from bident.model.proto import pb
+from bident.model.tensor_files import MOST_BYTES, read_tensor
 from bident.wire.datatypes import BOOL, BY_CONFIG_NAME, BYTES, DataType
 from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable, zeros
-from bident.wire.tensor import unpack
 
 FOLDER = "warmup"
 """Where in a model's folder the files lie that samples name."""
 
-_MOST_BYTES = 1 << 30
 _RANDOM_BELOW = 100
 """Random integers are small: they fit every datatype, and what they stand for, often places in a table, is there."""
 
@@ -62,41 +60,17 @@ def _tensor(folder: Path, name: str, told: Any, lead: tuple[int, ...]) -> InferI
     shape = lead + tuple(told.dims)
     count = element_count(shape)
     size = count * (datatype.size or 8)
-    if not is_addressable(shape) or size > _MOST_BYTES:
+    if not is_addressable(shape) or size > MOST_BYTES:
         raise ConfigError(
             f"the warmup data of input '{name}' takes {size} bytes: make its dims {list(told.dims)} smaller"
         )
     if told.WhichOneof("input_data_type") == "input_data_file":
-        array = _from_file(folder, told.input_data_file, name, datatype, shape)
+        array = read_tensor(folder / told.input_data_file, "warmup", name, datatype, shape)
     elif told.WhichOneof("input_data_type") == "random_data":
         array = _random(datatype, shape)
     else:
         array = zeros(datatype, shape)
     return InferInput(name, datatype, shape, count, array)
-
-
-def _from_file(folder: Path, file_name: str, name: str, datatype: DataType, shape: tuple[int, ...]) -> NDArray[Any]:
-    path = folder / file_name
-    count = element_count(shape)
-    try:
-        data = read_file(path)
-    except OSError as error:
-        raise ConfigError(
-            f"failed to open text file for read {path}: {error.strerror}; put the data of input '{name}' there, "
-            "or write zero_data: true"
-        ) from None
-    if datatype is not BYTES:
-        expected = count * datatype.size
-        if len(data) < expected:
-            raise ConfigError(
-                f"warmup setting expects {expected} bytes, but the data provided from {file_name} only has "
-                f"{len(data)} bytes; the dims of input '{name}' and the file must go together"
-            )
-        data = data[:expected]
-    try:
-        return unpack(name, datatype, shape, count, data)
-    except ServeError as error:
-        raise ConfigError(f"{error.message} (in {path})") from None
 
 
 def _random(datatype: DataType, shape: tuple[int, ...]) -> NDArray[Any]:

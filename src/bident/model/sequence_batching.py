@@ -10,7 +10,6 @@ from bident.wire.datatypes import BY_CONFIG_NAME, DATATYPES, DataType
 
 _FALSE_TRUE = {"int32_false_true": "INT32", "fp32_false_true": "FP32", "bool_false_true": "BOOL"}
 
-
 START, END, READY, CORRID = "START", "END", "READY", "CORRID"
 """What a control tensor says of a request: Triton's words without ``CONTROL_SEQUENCE_``."""
 

@@ -41,18 +41,14 @@ class Tracing:
         (),
         "level, rate, count, mode=triton; and for that mode, triton,file=<path> and triton,log-frequency=<n>.",
     )
-    trace_file: str = setting(
-        TEXT, "", "Where traces go.", replacement="--trace-config triton,file=<path>"
-    )
+    trace_file: str = setting(TEXT, "", "Where traces go.", replacement="--trace-config triton,file=<path>")
     trace_level: tuple[str, ...] = setting(
         TRACE_LEVELS,
         (),
         "OFF, TIMESTAMPS or TENSORS.",
         replacement="--trace-config level=<level>",
     )
-    trace_rate: int = setting(
-        whole(0), 1000, "One request in so many.", replacement="--trace-config rate=<n>"
-    )
+    trace_rate: int = setting(whole(0), 1000, "One request in so many.", replacement="--trace-config rate=<n>")
     trace_count: int = setting(
         whole(-1), -1, "How many in all; -1 is no limit.", replacement="--trace-config count=<n>"
     )

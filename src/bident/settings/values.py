@@ -66,12 +66,13 @@ class RateLimitResource(NamedTuple):
 
 _APIS = {api.value: api for api in Api}
 
-_TRUTH = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+TRUTH = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+"""What booleans are called, in lower case, in flags and in the parameters of models."""
 
 
 def _boolean(text: str) -> bool:
     try:
-        return _TRUTH[text.lower()]
+        return TRUTH[text.lower()]
     except KeyError:
         raise ValueError(f"invalid value for bool option: {text}; expected true, on or 1, or false, off or 0") from None
 

@@ -30,6 +30,7 @@ input [ { name: "X", data_type: TYPE_FP32, dims: [ 2 ] } ]
 output [ { name: "Y", data_type: TYPE_FP32, dims: [ 2 ] } ]
 """
 """Two numbers in, two numbers out: what most tests need."""
+VARIABLE = IO.replace("dims: [ 2 ]", "dims: [ -1 ]")
 
 BATCHING = "dynamic_batching { }"
 THREAD = 'parameters { key: "LANE" value { string_value: "thread" } }'

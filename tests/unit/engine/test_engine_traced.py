@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import pytest
 
@@ -24,20 +23,10 @@ from tests.unit.engine.engine_fakes import (
     servable_of,
 )
 from tests.unit.engine.engine_hands import Hand, running, served
+from tests.unit.wire.trace_recorder import Recorder
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 RAN = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
-
-
-class Recorder:
-    """Keeps what is complete."""
-
-    def __init__(self) -> None:
-        self.number = itertools.count(1).__next__
-        self.done: list[Trace] = []
-
-    def complete(self, root: Trace) -> None:
-        self.done.append(root)
 
 
 def sampled(recorder: Recorder, request: Asked) -> Asked:

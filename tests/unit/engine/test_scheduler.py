@@ -12,6 +12,7 @@ from tests.unit.engine.engine_fakes import (
     BATCHING,
     INLINE,
     THREAD,
+    VARIABLE,
     Asked,
     Echo,
     answer_of,
@@ -27,12 +28,6 @@ from tests.unit.engine.engine_fakes import (
     turns,
     until,
 )
-
-VARIABLE = """
-input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]
-output [ { name: "Y", data_type: TYPE_FP32, dims: [ -1 ] } ]
-"""
-
 
 # Batches
 

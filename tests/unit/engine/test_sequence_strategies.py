@@ -11,6 +11,7 @@ import pytest
 from bident.errors import ServeError
 from tests.unit.engine.engine_fakes import (
     THREAD,
+    VARIABLE,
     Asked,
     Echo,
     answered,
@@ -25,10 +26,6 @@ from tests.unit.engine.engine_fakes import (
 from tests.unit.engine.sequence_site import CONTROLS, DIRECT, OLDEST, column, of_sequence, row, sequence_config, step
 
 LONG = "max_sequence_idle_microseconds: 3600000000"
-VARIABLE = """
-input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]
-output [ { name: "Y", data_type: TYPE_FP32, dims: [ -1 ] } ]
-"""
 
 
 def of(strategy: str, instance: Echo, *, more: str = THREAD, **rest: Any) -> Any:

@@ -168,7 +168,7 @@ def test_empty_strings_and_no_strings() -> None:
         (struct.pack(">I", 2) + b"ab" + struct.pack(">I", 0), "element 0 declares 33554432 bytes.*little-endian"),
         (struct.pack("<I", 0xFFFFFFFF) + b"abcd", "element 0 declares 4294967295 bytes"),
         (element(b"a") + element(b"b") + b"\0\0\0", "incomplete string length indicator .*only 3 bytes available"),
-        (element(b"a") + element(b"b") + element(b"c"), "unexpected number of string elements 3 .*'names', expecting 2"),
+        (b"".join(map(element, (b"a", b"b", b"c"))), "unexpected number of string elements 3 .*'names', expecting 2"),
     ],
 )
 def test_malformed_strings_are_refused_where_they_go_wrong(raw: bytes, words: str) -> None:

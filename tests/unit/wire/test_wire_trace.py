@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,7 @@ import numpy as np
 from bident.wire.datatypes import FP32
 from bident.wire.infer import Column, InferInput, InferRequest, InferResponse, Spent
 from bident.wire.trace import Moment, TensorSeen, Trace, TracedSpent
-
-
-class Recorder:
-    """Keeps what is complete."""
-
-    def __init__(self) -> None:
-        self.number = itertools.count(1).__next__
-        self.done: list[Trace] = []
-
-    def complete(self, root: Trace) -> None:
-        self.done.append(root)
+from tests.unit.wire.trace_recorder import Recorder
 
 
 def request(identity: str = "") -> InferRequest:

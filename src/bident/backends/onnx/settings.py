@@ -12,10 +12,10 @@ from bident.backends.base import BackendOptions, Device, ModelFiles
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
 from bident.model.parameters import OWN_PARAMETERS
+from bident.settings.values import TRUTH
 
 _Choice = TypeVar("_Choice")
 
-_TRUTH = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 _GRAPH_LEVELS = {0: "ORT_ENABLE_ALL", -1: "ORT_ENABLE_BASIC", 1: "ORT_ENABLE_EXTENDED", 2: "ORT_DISABLE_ALL"}
 _MOST_THREADS = max(256, os.cpu_count() or 1)
 """More than this only wastes memory and, at some thousands, minutes of start-up."""
@@ -149,7 +149,7 @@ class _Reader:
         text = self._values.get(key)
         if text is None:
             return default
-        value = _TRUTH.get(text.strip().lower())
+        value = TRUTH.get(text.strip().lower())
         if value is None:
             raise self.error(key, "one of true, on, 1, false, off, 0")
         return value

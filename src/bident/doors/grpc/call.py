@@ -87,7 +87,7 @@ class Call(Protocol):
         ...
 
     def resume(self) -> None:
-        """Take messages again. Some may come before this returns."""
+        """Take messages again; those that have come meanwhile do so in later turns of the loop."""
         ...
 
 

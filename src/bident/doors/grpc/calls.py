@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from bident.doors.grpc.inbox import Inbox
 from bident.doors.grpc.packing import RefusedMessageError
 from bident.doors.grpc.request_head import Refusal, RequestHead
 from bident.doors.grpc.stream import Stream
+from bident.doors.grpc.turns import Turns
 
 if TYPE_CHECKING:
     from bident.doors.grpc.life import Life
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_RESET = 4096
 """So many streams are remembered that we have ended before the client had."""
+_BLOCK_BYTES = 128
+"""So many bytes of a header block that has not come before cost about as much time as a message."""
 _REFUSED = {"restricted": Status.UNAVAILABLE, "unauthenticated": Status.UNAUTHENTICATED}
 
 
@@ -33,10 +35,12 @@ class Calls:
         "_held_back",
         "_life",
         "_reset",
+        "_stuck",
         "last_stream",
         "outflow",
         "server",
         "streams",
+        "turns",
     )
 
     def __init__(self, server: GrpcServer, outflow: Outflow, life: Life) -> None:
@@ -53,8 +57,11 @@ class Calls:
         """Streams that we have ended before the client had, whose frames may still be on their way; and whether it
         has been told to send no more.
         """
-        self._held_back: deque[tuple[Stream, Buffer]] = deque()
+        self._held_back: dict[Stream, Buffer] = {}
         """Requests that wait until the client has taken more of its answers."""
+        self._stuck: dict[Inbox, None] = {}
+        """Streaming calls that wait for the same."""
+        self.turns = Turns(server.call_soon)
 
     # What comes
 
@@ -63,7 +70,7 @@ class Calls:
         if number <= self.last_stream or not number & 1:
             self._take_trailers(number, block, is_last=is_last)
             return
-        head = self._blocks.known.get(block) or self._blocks.read(block)
+        head = self._blocks.known.get(block) or self._read(block)
         self.last_stream = number
         if isinstance(head, str):
             self.fail_stream(number, ErrorCode.PROTOCOL_ERROR)
@@ -79,7 +86,7 @@ class Calls:
 
     def dispatch(self, stream: Stream, message: Buffer) -> None:
         """Have a unary call served; whatever goes wrong, it gets an answer."""
-        if self.outflow.unsent > self.server.limits.unsent_bytes:
+        if self.owes_too_much:
             self._hold_back(stream, message)
             return
         serve = stream.head.serve
@@ -129,9 +136,26 @@ class Calls:
         """The client may send ``size`` bytes more on stream ``number``; 0 is the connection."""
         self.outflow.write(frames.window_update(number, size))
 
+    @property
+    def owes_too_much(self) -> bool:
+        """Whether so many answers wait for the client that it has to take some before it is served further."""
+        return self.outflow.unsent > self.server.limits.unsent_bytes
+
+    def await_relief(self, inbox: Inbox) -> None:
+        """Have ``inbox`` go on when the client has taken some of its answers."""
+        self._stuck[inbox] = None
+        self.outflow.on_relief = self._let_go
+
+    def forget(self, inbox: Inbox) -> None:
+        """The call of ``inbox`` is over."""
+        self._stuck.pop(inbox, None)
+        self.turns.forget(inbox)
+
     def closed(self, stream: Stream) -> None:
         """A call is over and everything of it has been written."""
         self.streams.pop(stream.number, None)
+        if self._held_back:
+            self.server.held.size -= len(self._held_back.pop(stream, b""))
         if not self.streams and self._life.has_left:
             self._life.finish()
 
@@ -144,8 +168,6 @@ class Calls:
 
     def abandon(self) -> None:
         """Nobody waits for any answer any more."""
-        self.server.held.size -= sum(len(message) for _, message in self._held_back)
-        self._held_back.clear()
         for stream in list(self.streams.values()):
             stream.cancel()
 
@@ -162,6 +184,10 @@ class Calls:
                 stream.break_off(Status.CANCELLED, f"no further byte of the request came for {patience:g} s")
 
     # Inside
+
+    def _read(self, block: bytes) -> RequestHead | str:
+        self.turns.left -= len(block) // _BLOCK_BYTES
+        return self._blocks.read(block)
 
     def _begin(self, stream: Stream, *, is_last: bool) -> None:
         """Begin a call that is not as simple as most are."""
@@ -206,6 +232,7 @@ class Calls:
 
     def _take_trailers(self, number: int, block: bytes, *, is_last: bool) -> None:
         """What follows a call's messages; it says nothing to us but that they have ended."""
+        self.turns.left -= len(block) // _BLOCK_BYTES
         problem = self._blocks.read_trailers(block)
         stream = self.streams.get(number)
         if stream is None or stream.is_half_closed:
@@ -226,16 +253,20 @@ class Calls:
             stream.break_off(Status.RESOURCE_EXHAUSTED, "the client leaves too many answers waiting; read those first")
             return
         held.size += len(message)
-        self._held_back.append((stream, message))
+        self._held_back[stream] = message
         self.outflow.on_relief = self._let_go
 
     def _let_go(self) -> None:
         """The client has taken some of its answers: go on with what was held back, until too many wait again."""
         held_back = self._held_back
-        while held_back and self.outflow.unsent <= self.server.limits.unsent_bytes:
-            stream, message = held_back.popleft()
+        while held_back and not self.owes_too_much:
+            stream = next(iter(held_back))
+            message = held_back.pop(stream)
             self.server.held.size -= len(message)
-            if not stream.is_over:
-                self.dispatch(stream, message)
+            self.dispatch(stream, message)
         if held_back:
             self.outflow.on_relief = self._let_go
+            return
+        stuck, self._stuck = self._stuck, {}
+        for inbox in stuck:
+            self.turns.wait(inbox)

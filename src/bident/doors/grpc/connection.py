@@ -139,6 +139,7 @@ class GrpcConnection(asyncio.Protocol):
         if self.life.is_over:
             return
         self._read_ns = monotonic_ns()
+        self.calls.turns.begin()
         at = 0
         try:
             if self._rest or not self._on_frame:
@@ -183,6 +184,7 @@ class GrpcConnection(asyncio.Protocol):
     def _take_frames(self, data: bytes, at: int) -> None:
         end = len(data)
         left = _TURN_FRAMES
+        turns = self.calls.turns
         while end - at >= HEAD_SIZE:
             word, flags, number = HEAD.unpack_from(data, at)
             if word > _LARGEST_WORD:
@@ -193,7 +195,7 @@ class GrpcConnection(asyncio.Protocol):
             self._on_frame[word & 0xFF](self, flags, number & STREAM_BITS, data, at + HEAD_SIZE, stop)
             at = stop
             left -= 1
-            if not left and at < end:
+            if (not left or turns.left < 0) and at < end:
                 self._wait_for_turn(data[at:])
                 return
         self._rest = data[at:]
@@ -291,7 +293,7 @@ class GrpcConnection(asyncio.Protocol):
         if flags & END_HEADERS:
             self.calls.take_block(number, block, is_last=bool(flags & END_STREAM))
         else:
-            self._block = UnfinishedBlock(number, flags, block, self.server.limits.head_bytes)
+            self._block = UnfinishedBlock(number, flags, block, self.server)
             self._on_frame = _IN_BLOCK
 
     def take_continuation(self, flags: int, number: int, data: bytes, start: int, stop: int) -> None:
@@ -314,6 +316,17 @@ class GrpcConnection(asyncio.Protocol):
     def owes_answer(self) -> bool:
         """Whether the client waits for an answer, or for the rest of one; an open stream alone does not count."""
         return self._transport.get_write_buffer_size() > 0 or self.calls.owe_answer
+
+    @property
+    def unfinished_since(self) -> float | None:
+        """When the client last added to a frame, or began the header block, that is not whole; None if all are."""
+        if self._block is not None:
+            return self._block.began
+        return self.heard_at if self._rest else None
+
+    def ignore_frames(self) -> None:
+        """The connection has ended; what the client had sent by then is not looked at."""
+        self._on_frame = _OVER
 
     def check_progress(self, now: float) -> None:
         """Called by the server's sweep: end what has stalled for too long."""
@@ -354,5 +367,6 @@ _USUAL: tuple[TakeFrame, ...] = (
     peer_frames.refuse("CONTINUATION without HEADERS before it"),
     *(_control(peer_frames.take_unknown),) * (256 - len(Kind)),
 )
+_OVER: tuple[TakeFrame, ...] = (lambda *_: None,) * 256
 _FIRST = _only(Kind.SETTINGS, GrpcConnection.take_first_settings, "the first frame has to be SETTINGS")
 _IN_BLOCK = _only(Kind.CONTINUATION, GrpcConnection.take_continuation, "another frame in the middle of a header block")

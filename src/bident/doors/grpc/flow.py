@@ -177,6 +177,10 @@ class Outflow:
             relieve, self.on_relief = self.on_relief, None
             relieve()
 
+    def give_up(self) -> None:
+        """Nothing more can be sent: cut the connection."""
+        self._transport.abort()
+
     # What the client allows
 
     def pause(self) -> None:
@@ -204,8 +208,6 @@ class Outflow:
 
     def set_initial_window(self, size: int, streams: list[Stream]) -> None:
         """The windows of all ``streams``, open and to come, change by as much as this one does."""
-        if size > LARGEST_WINDOW:
-            raise BrokenRulesError(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is larger than 2^31 - 1")
         self.initial_window = size
         self._set_quick()
         for stream in streams:
@@ -225,7 +227,7 @@ class Outflow:
 
     def make_ready(self, stream: Stream) -> None:
         """Give ``stream`` its turns, if it has something to send and its window is open."""
-        if not stream.is_ready and stream.queue and self.room(stream) > 0:
+        if stream.unsent and not stream.is_ready and self.room(stream) > 0:
             stream.is_ready = True
             self._ready.append(stream)
             self._want_flush()

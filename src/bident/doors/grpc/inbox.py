@@ -276,7 +276,7 @@ class Inbox:
                 return  # the call was closed meanwhile
             del unread[:taken]
             self._calls.server.held.size -= taken
-        if not self._stream.is_over:
+        if not self._stream.is_over and not self._is_paused:
             self._give_back()
             self._finish()
 

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from bident.doors.described import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
+from bident.doors.answers import Want
+from bident.doors.declared_tensors import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
 from bident.doors.grpc import typed_contents
 from bident.doors.grpc.call import Buffer
 from bident.doors.grpc.infer_parameters import PLAIN, Form, Options, Region, form_of, options, region_of
 from bident.doors.grpc.messages import pb
 from bident.doors.shared_tensors import SharedInput, bytes_to_read, read_inputs
-from bident.engine.shared_memory import SharedMemory, Window
+from bident.engine.shared_memory import SharedMemory
 from bident.errors import ServeError, invalid_arg
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
 from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable
@@ -40,7 +41,7 @@ _VERSION = re.compile(r"0*[0-9]{1,18}")
 
 Raw = bytes | memoryview
 """A raw tensor."""
-Wanted = dict[str, int | Window]
+Wanted = dict[str, Want]
 """By output: as so many best labels, or written to that window of shared memory."""
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bident.doors.answers import template_of
 from bident.doors.classification import classify
 from bident.doors.grpc.call import Buffer
 from bident.doors.grpc.infer_request import Wanted
 from bident.doors.grpc.messages import pb
-from bident.doors.shared_tensors import COPY_HERE, write_output
+from bident.doors.shared_tensors import write_output
 from bident.engine.servable import Servable
 from bident.engine.shared_memory import Window
 from bident.errors import ServeError, invalid_arg
@@ -22,9 +23,6 @@ from bident.wire.datatypes import BYTES
 from bident.wire.infer import Column, InferOutput, InferResponse
 from bident.wire.tensor import pack
 
-_MAX_TEMPLATES = 1024
-_WRITE_HERE = 10_000
-"""Up to this many strings, or elements to classify, the event loop writes itself."""
 _COPIED = 64 * 1024
 """Up to this many bytes a column is copied once, and its slices again: that costs less than views on it."""
 _LARGEST = 2**31 - 1 - (1 << 20)
@@ -57,32 +55,13 @@ class _Packed(NamedTuple):
     row_size: int
 
 
-def takes_long(response: InferResponse, wanted: Wanted | None) -> bool:
-    """Whether writing the answer would keep the event loop from others.
-
-    So do many strings, classes of many elements, and large outputs in shared memory.
-    """
-    for column in response.columns:
-        size = column.array.size
-        if size > _WRITE_HERE:
-            if response.stop != -1:
-                size = size // len(column.array) * (response.stop - response.start)
-            want = None if wanted is None else wanted.get(column.name)
-            if isinstance(want, Window):
-                if size * column.datatype.size > COPY_HERE or column.datatype is BYTES:
-                    return True
-            elif size > _WRITE_HERE and (want is not None or column.datatype is BYTES):
-                return True
-    return False
-
-
 def encode(response: InferResponse, wanted: Wanted | None, servable: Servable, final: bytes = b"") -> bytes:
     """The answer as a ``ModelInferResponse``, its outputs as ``wanted``; ``final`` is one more field of it.
 
     Raises ServeError for outputs that cannot be written as they are wanted, and for more than a message holds.
     """
     if wanted is None:
-        template = _template(response, servable)
+        template = template_of(servable.message_templates, response, _make_template)
         tensors = _tensors(response)
     else:
         template, tensors = _as_wanted(response, wanted, servable)
@@ -121,23 +100,6 @@ def _pack_column(column: Column) -> _Packed:
         data = bytes(data)
     packed = column.packed = _Packed(data, len(data) // len(column.array))
     return packed
-
-
-def _template(response: InferResponse, servable: Servable) -> _Template:
-    """The template of answers with outputs as many and as large as those of ``response``."""
-    columns = response.columns
-    rows = response.stop - response.start
-    # By name too: a request may have named some of the outputs, in its own order.
-    if response.stop == -1 or not columns or rows == len(columns[0].array):
-        key = tuple([(column.name, column.array.shape) for column in columns])
-    else:
-        key = tuple([(column.name, (rows, *column.array.shape[1:])) for column in columns])
-    template: _Template | None = servable.message_templates.get(key)
-    if template is None:
-        if len(servable.message_templates) >= _MAX_TEMPLATES:
-            servable.message_templates.clear()
-        template = servable.message_templates[key] = _make_template(response)
-    return template
 
 
 def _make_template(response: InferResponse) -> _Template:

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from bident.doors.aside import aside
+from bident.doors.answers import takes_long
+from bident.doors.aside import READ_HERE, aside
 from bident.doors.forwarding import Forwarding
 from bident.doors.grpc.call import Buffer, Call
 from bident.doors.grpc.infer_request import Raw, Reader, Wanted, Wording
-from bident.doors.grpc.infer_response import encode, takes_long
+from bident.doors.grpc.infer_response import encode
 from bident.doors.grpc.status import STATUS
 from bident.doors.grpc.traced import begin_trace, sending
 from bident.doors.shared_tensors import COPY_HERE
@@ -25,8 +26,6 @@ from bident.wire.trace import Trace
 logger = logging.getLogger("bident.grpc")
 
 _ANSWERED = Outcome.ANSWERED
-_READ_HERE = 1 << 20
-"""Up to this many bytes of elements, or of strings, are read by the event loop itself."""
 
 
 class Asked(NamedTuple):
@@ -48,6 +47,8 @@ class Inference:
         self._forwarding = forwarding
         self._reader = Reader()
         self._later: set[asyncio.Task[None]] = set()
+        self.streamed = 0
+        """How many requests of all streams are under way."""
 
     def begin(self, message: Buffer) -> tuple[Wording, list[Raw]]:
         """Whom ``message`` asks; what it asks is read later."""
@@ -55,7 +56,7 @@ class Inference:
 
     def is_long(self, message: Buffer, wording: Wording, raws: Sequence[Raw]) -> bool:
         """Whether the rest is better read by ``request_aside``. Raises INVALID_ARG."""
-        if len(message) > _READ_HERE and wording.is_long(raws, _READ_HERE):
+        if len(message) > READ_HERE and wording.is_long(raws, READ_HERE):
             return True
         if not wording.is_read:
             wording.read(has_raws=bool(raws))
@@ -135,7 +136,7 @@ class Inference:
         if response.error is not None:
             _refuse(call, response.error, trace)
             return _ANSWERED
-        if takes_long(response, wanted):
+        if takes_long(response, None if wanted is None else wanted.get):
             self.do_later(_reply_later(call, servable, wanted, trace, response))
             return Outcome.LATER
         answer = written(response, wanted, servable)

@@ -131,17 +131,13 @@ class Life:
             write(frames.goaway(LARGEST_WINDOW, ErrorCode.NO_ERROR, reason))
             write(frames.frame(Kind.PING, 0, 0, _DRAINING))
 
-    def call_ended(self) -> None:
-        """The last open stream has been closed."""
-        if self.has_left:
-            self.finish()
-
     def finish(self) -> None:
         """Nothing more is sent after this; the client gets the time to read it."""
         if self.is_over:
             return
         self.is_over = True
         self._ended_at = self._connection.server.now
+        self._connection.ignore_frames()
         self._connection.calls.abandon()
         self._connection.outflow.flush()
         if self._transport.can_write_eof():
@@ -207,6 +203,10 @@ class Life:
             self.fail(BrokenRulesError(ErrorCode.ENHANCE_YOUR_CALM, "the windows stay closed"))
         elif not self._has_settings and now - self._age_at > limits.read_seconds > 0:
             self.fail(BrokenRulesError(ErrorCode.SETTINGS_TIMEOUT, "the connection has not begun"))
+        else:
+            since = self._connection.unfinished_since
+            if since is not None and now - since > limits.read_seconds > 0:
+                self.fail(BrokenRulesError(ErrorCode.ENHANCE_YOUR_CALM, "a frame or header block does not end"))
 
     def _check_keepalive(self, now: float) -> None:
         connection = self._connection

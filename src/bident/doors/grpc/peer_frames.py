@@ -20,6 +20,7 @@ from bident.doors.grpc.frames import (
 
 if TYPE_CHECKING:
     from bident.doors.grpc.connection import GrpcConnection
+    from bident.doors.grpc.server import GrpcServer
 
 _FIRST_TABLE_SIZE = 4096
 _MOST_SETTINGS = 128
@@ -28,6 +29,12 @@ _UPDATES_AT_FIRST = 4096
 _UPDATES_FOR_A_FRAME = 16
 """WINDOW_UPDATEs that a client may send for each frame of an answer."""
 _SETTINGS_COST = 10
+_STREAMS_COST = 1 / 256
+"""For each open stream, whose window a setting changes."""
+_BLOCK_FACTOR = 2
+"""A header block that is larger than allowed gets an answer up to this many times the limit, as long as it can be
+decoded at once; the connection ends beyond.
+"""
 
 
 class ControlFrame(NamedTuple):
@@ -80,9 +87,17 @@ def take_settings(connection: GrpcConnection, control: ControlFrame) -> None:
         return
     _need(size % 6 == 0, ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has 6 bytes for each setting")
     _need(size <= 6 * _MOST_SETTINGS, ErrorCode.ENHANCE_YOUR_CALM, "there are not that many settings")
-    connection.life.spend(_SETTINGS_COST)
+    streams = connection.calls.streams
+    connection.life.spend(_SETTINGS_COST + _STREAMS_COST * len(streams))
+    window = connection.outflow.initial_window
     for name, value in frames.read_settings(control.payload):
-        _take_setting(connection, name, value)
+        if name == Setting.INITIAL_WINDOW_SIZE:
+            _need(value <= LARGEST_WINDOW, ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is larger than 2^31 - 1")
+            window = value
+        else:
+            _take_setting(connection, name, value)
+    if window != connection.outflow.initial_window:
+        connection.outflow.set_initial_window(window, list(streams.values()))
     connection.outflow.write(frames.frame(Kind.SETTINGS, ACK, 0))
     connection.life.settings_came()
 
@@ -94,8 +109,6 @@ def _take_setting(connection: GrpcConnection, name: int, value: int) -> None:
             outflow.forget_table()
     elif name == Setting.ENABLE_PUSH:
         _need(value <= 1, ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
-    elif name == Setting.INITIAL_WINDOW_SIZE:
-        outflow.set_initial_window(value, list(connection.calls.streams.values()))
     elif name == Setting.MAX_FRAME_SIZE:
         is_legal = SMALLEST_MAX_FRAME <= value <= LARGEST_MAX_FRAME
         _need(is_legal, ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE is from 2^14 to 2^24 - 1")
@@ -168,13 +181,14 @@ def refuse(reason: str) -> Callable[..., None]:
 class UnfinishedBlock:
     """A header block that continues in further frames; nothing else may come in between."""
 
-    __slots__ = ("_count", "_limit", "block", "flags", "number")
+    __slots__ = ("_count", "_limit", "began", "block", "flags", "number")
 
-    def __init__(self, number: int, flags: int, block: bytes, limit: int) -> None:
+    def __init__(self, number: int, flags: int, block: bytes, server: GrpcServer) -> None:
         self.number = number
         self.flags = flags
         self.block = block
-        self._limit = limit
+        self.began = server.now
+        self._limit = _BLOCK_FACTOR * server.limits.head_bytes
         self._count = 0
 
     def is_completed_by(self, flags: int, number: int, payload: bytes) -> bool:

@@ -114,7 +114,12 @@ class GrpcServer(Listener[GrpcConnection]):
     def _flush(self) -> None:
         written, self._written = self._written, []
         for outflow in written:
-            outflow.flush()
+            try:
+                outflow.flush()
+            except Exception:
+                # The others still get their answers.
+                logger.exception("%s: writing to a client failed", self.name)
+                outflow.give_up()
 
     def before_sweep(self) -> None:
         self.count_calls()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bident.doors.access import Api
-from bident.doors.aside import aside
+from bident.doors.aside import READ_HERE, aside
 from bident.doors.forwarding import Forwarding
 from bident.doors.grpc import health, reflection
 from bident.doors.grpc.call import Buffer, Call, Method
@@ -21,8 +21,6 @@ from bident.engine.engine import Engine
 from bident.model import proto
 
 _SERVICE = "inference.GRPCInferenceService"
-_READ_HERE = 1 << 20
-"""Longer messages are read by a thread: load requests may bring hundreds of megabytes of files."""
 
 
 class GrpcService:
@@ -100,7 +98,7 @@ def _open_stream(inference: Inference, call: Call) -> None:
 
 def _serve(kind: Any, answer: Callable[[Any], Any], call: Call, message: Buffer) -> Awaitable[None] | None:
     """Answer a unary call with what ``answer`` makes of its message, which is a ``kind``."""
-    if len(message) > _READ_HERE:
+    if len(message) > READ_HERE:  # load requests may bring hundreds of megabytes of files
         return _serve_long(kind, answer, call, message)
     said = answer(parse(kind, message))
     if isinstance(said, Awaitable):

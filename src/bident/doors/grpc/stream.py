@@ -165,7 +165,7 @@ class Stream:
         """For how long the client has owed the rest of a message, in seconds; for the sweep, which gives the time."""
         inbox = self.inbox
         received = inbox.received if inbox is not None else 0
-        owes = not self.is_streaming or (inbox is not None and inbox.has_begun)
+        owes = not self.is_streaming or (inbox is not None and inbox.owes_rest)
         if not owes or received != self._received:
             self._received = received
             self._received_at = now

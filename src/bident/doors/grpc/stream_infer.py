@@ -16,10 +16,11 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+from bident.doors.answers import takes_long
 from bident.doors.aside import aside
 from bident.doors.grpc.call import Buffer, Call, Status
 from bident.doors.grpc.infer_request import Wanted, Wording
-from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, in_stream, takes_long
+from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, in_stream
 from bident.doors.grpc.inference import Asked, Inference, written
 from bident.doors.grpc.messages import pb
 from bident.doors.grpc.status import STATUS
@@ -35,6 +36,9 @@ logger = logging.getLogger("bident.grpc")
 _ANSWERED = Outcome.ANSWERED
 _MOST_REQUESTS = 1024
 """So many requests of a stream may be under way; the next ones wait with the client."""
+_CROWD = 65_536
+"""With more under way on all streams together, each may have ``_MOST_IN_CROWD``."""
+_MOST_IN_CROWD = 16
 _MOST_BYTES = 256 << 20
 """The same for the bytes of their messages."""
 _MOST_OWED = 1 << 20
@@ -86,6 +90,7 @@ class InferStream:
             return
         turn = _Turn(self, wording, len(message))
         self._turns.add(turn)
+        self.inference.streamed += 1
         self._bytes += turn.size
         try:
             asked = Asked(wording, raws, turn.find(), self._waiting_ns)
@@ -122,6 +127,7 @@ class InferStream:
     def _cancel(self) -> None:
         """Nobody waits for the answers any more."""
         turns, self._turns = self._turns, set()
+        self.inference.streamed -= len(turns)
         self._in_order.clear()
         for turn in turns:
             turn.cancel()
@@ -142,7 +148,8 @@ class InferStream:
             self._call.finish()
             return
         owes = self._call.unsent > _MOST_OWED
-        if owes or self._is_reading or len(self._turns) >= _MOST_REQUESTS or self._bytes > _MOST_BYTES:
+        most = _MOST_REQUESTS if self.inference.streamed < _CROWD else _MOST_IN_CROWD
+        if owes or self._is_reading or len(self._turns) >= most or self._bytes > _MOST_BYTES:
             if not self._is_paused:
                 self._is_paused = True
                 self._call.pause()
@@ -205,7 +212,8 @@ class InferStream:
             self._leave(first)
 
     def _leave(self, turn: _Turn) -> None:
-        self._turns.discard(turn)
+        self._turns.remove(turn)
+        self.inference.streamed -= 1
         self._bytes -= turn.size
 
     def _send(self, answer: bytes) -> None:
@@ -323,7 +331,7 @@ class _Turn:
             empty = self.wording.has_empty_final
             stream.put(self, in_stream(self._bare(final=True).SerializeToString()) if empty else None, final=True)
             return _ANSWERED
-        if self.is_in_order and takes_long(response, self._wanted):
+        if self.is_in_order and takes_long(response, None if self._wanted is None else self._wanted.get):
             stream.inference.do_later(self._put_later(response))
             return Outcome.LATER
         return _ANSWERED if self._deliver(response, self._written(response)) else Outcome.FAILED

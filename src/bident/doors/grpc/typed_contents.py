@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.doors.described import LIST_LIMIT
+from bident.doors.declared_tensors import LIST_LIMIT
 from bident.errors import ServeError, invalid_arg
 from bident.wire.datatypes import BYTES, DataType
 from bident.wire.numbers import narrow

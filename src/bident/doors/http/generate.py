@@ -12,7 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from bident.doors.access import Api
-from bident.doors.aside import aside
+from bident.doors.answers import takes_long
+from bident.doors.aside import READ_HERE, aside
 from bident.doors.forwarding import Forwarding
 from bident.doors.http import compat
 from bident.doors.http.exchange import Exchange, error_body
@@ -21,8 +22,6 @@ from bident.doors.http.generate_response import encode
 from bident.doors.http.routes import Routes
 from bident.doors.http.status import STATUS
 from bident.doors.http.traced import begin_trace, sending
-from bident.doors.http.v2_request import JSON_ANSWER
-from bident.doors.http.v2_response import takes_long
 from bident.engine.engine import Engine
 from bident.engine.servable import Servable
 from bident.errors import ServeError, invalid_arg
@@ -30,8 +29,6 @@ from bident.wire.infer import InferRequest, InferResponse, Outcome
 
 logger = logging.getLogger("bident.http")
 
-_READ_HERE = 1 << 20
-"""Up to this many bytes of JSON are read by the event loop itself."""
 _EVENTS = b"text/event-stream; charset=utf-8"
 _NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various "
@@ -81,7 +78,7 @@ class Generate:
         if encoding not in (b"", b"identity"):
             raise invalid_arg("Unsupported content-encoding, only 'identity' is supported.")
         read = partial(self._parse, (name, version), servable.config, exchange.body, exchange.received_ns)
-        if len(exchange.body) > _READ_HERE:
+        if len(exchange.body) > READ_HERE:
             return self._ask_long(exchange, answer, read)
         self._queue(exchange, servable, read(), answer)
         return None
@@ -127,7 +124,7 @@ class _OneAnswer:
         if not _is_only_end(response, self._decoupled):
             if self._first is not None:
                 return self._refuse(cancel=True)
-            if response.final and takes_long(response, JSON_ANSWER):
+            if response.final and takes_long(response):
                 exchange.on_abandon = None
                 exchange.respond_later(_respond_later(exchange, response, self._encode))
                 return Outcome.LATER

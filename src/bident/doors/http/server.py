@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 
 from bident.doors.access import Access
 from bident.doors.http.exchange import Exchange, error_body
+from bident.doors.http.limits import HttpLimits
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.routes import Resource, Routes, Unrouted
 from bident.doors.http.status import LINE
@@ -26,33 +26,6 @@ _PLAIN_ANSWER = (
 )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one client may cost. Sizes in bytes, times in seconds.
-
-    0 is no limit for ``connections``, ``read_seconds`` and ``idle_seconds``.
-    """
-
-    head_bytes: int = 64 * 1024
-    json_bytes: int = 64 * 1024 * 1024
-    binary_bytes: int = 2**31 - 1
-    small_body: int = 1024 * 1024
-    connections: int = 16384
-    read_seconds: float = 30.0
-    write_seconds: float = 60.0
-    idle_seconds: float = 75.0
-    linger_seconds: float = 2.0
-
-    def refusal(self, size: int, limit: int) -> tuple[int, str]:
-        """Status and words for a body of ``size`` bytes against ``limit``."""
-        if limit == self.json_bytes:
-            return 413, (
-                f"request JSON of {size} bytes exceeds the maximum allowed value of {limit} bytes. "
-                f"Use --http-max-input-size to increase the limit."
-            )
-        return 413, f"request body of {size} bytes exceeds the maximum of {limit} bytes"
-
-
 class HttpServer(Listener[HttpConnection]):
     """Accepts connections on one address and hands their requests to ``routes``."""
 
@@ -62,7 +35,7 @@ class HttpServer(Listener[HttpConnection]):
     def __init__(
         self,
         routes: Routes,
-        limits: Limits,
+        limits: HttpLimits,
         name: str,
         clients: Clients | None = None,
         *,

@@ -19,7 +19,8 @@ import orjson
 
 from bident.doors import reports
 from bident.doors.access import Api
-from bident.doors.aside import aside
+from bident.doors.answers import takes_long
+from bident.doors.aside import READ_HERE, aside
 from bident.doors.forwarding import Forwarding
 from bident.doors.http import compat
 from bident.doors.http.compression import SUPPORTED, choose, compress, is_large, pack, unpack
@@ -29,7 +30,7 @@ from bident.doors.http.routes import Routes
 from bident.doors.http.traced import begin_trace, sending
 from bident.doors.http.v2_json import loads
 from bident.doors.http.v2_request import JSON_ANSWER, Answering, is_long, parse, parse_raw
-from bident.doors.http.v2_response import encode, encode_json, takes_long
+from bident.doors.http.v2_response import encode, encode_json
 from bident.doors.http.v2_settings import SettingsRoutes
 from bident.doors.http.v2_shared_memory import SharedMemoryRoutes
 from bident.doors.shared_tensors import COPY_HERE, bytes_to_read, read_inputs
@@ -44,9 +45,6 @@ logger = logging.getLogger("bident.http")
 
 _ANSWERED = Outcome.ANSWERED
 _OCTETS = b"application/octet-stream"
-
-_READ_HERE = 1 << 20
-"""Up to this many bytes of JSON, or of strings, are read by the event loop itself."""
 
 
 class V2:
@@ -184,7 +182,7 @@ class V2:
         read = compat.parse if self._compatible else parse
         if header_length == 0 or (not body and self._compatible):
             request, answering = parse_raw(model, servable.config, body, exchange.received_ns)
-        elif len(body) > _READ_HERE and is_long(body, header_length, _READ_HERE):
+        elif len(body) > READ_HERE and is_long(body, header_length, READ_HERE):
             return self._infer_long(
                 exchange, partial(read, model, body, header_length, exchange.received_ns, self._memory)
             )
@@ -265,7 +263,7 @@ def _reply(exchange: Exchange, servable: Servable, answering: Answering, respons
             if text is not None:
                 exchange.respond_json(text)
                 return _ANSWERED
-        elif not takes_long(response, answering):
+        elif not takes_long(response, answering.want):
             _respond(exchange, *encode(response, answering, servable))
             return _ANSWERED
         exchange.respond_later(_reply_later(exchange, servable, answering, response))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bident.doors.described import LIST_LIMIT
+from bident.doors.declared_tensors import LIST_LIMIT
 from bident.errors import MalformedError, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
 from bident.wire.numbers import narrow, to_array

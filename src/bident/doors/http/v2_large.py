@@ -16,7 +16,7 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from bident.doors.described import MOST_ITEMS
+from bident.doors.declared_tensors import MOST_ITEMS
 from bident.doors.http.v2_elements import ALLOWED, INTEGER, MAX_NESTING, NUMBER, refuse_elements
 from bident.wire.datatypes import DATATYPES, DataType
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from bident.doors.described import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
+from bident.doors.answers import Want
+from bident.doors.declared_tensors import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
 from bident.doors.http.v2_elements import tensor_data
 from bident.doors.http.v2_json import loads
 from bident.doors.shared_tensors import SharedInput
@@ -54,6 +55,11 @@ class Answering:
     default: OutputForm
     shared: tuple[SharedInput, ...] = ()
     write: Callable[[dict[str, Any]], bytes] = write
+
+    def want(self, name: str) -> Want:
+        """How the output ``name`` is wanted, but for where in the answer its data stand."""
+        form = self.forms.get(name, self.default)
+        return form.classes if form.window is None else form.window
 
 
 _AS_JSON = OutputForm()

@@ -9,10 +9,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from bident.doors.answers import takes_long, template_of
 from bident.doors.classification import classify
 from bident.doors.http.exchange import Buffer
 from bident.doors.http.v2_request import JSON_ANSWER, Answering
-from bident.doors.shared_tensors import COPY_HERE, write_output
+from bident.doors.shared_tensors import write_output
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
@@ -20,9 +21,6 @@ from bident.wire.infer import Column, InferOutput, InferResponse
 from bident.wire.tensor import pack
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
-_MAX_TEMPLATES = 1024
-_WRITE_HERE = 10_000
-"""Up to this many strings, or elements to classify, the event loop writes itself."""
 _BF16 = DATATYPES["BF16"]
 
 
@@ -46,24 +44,6 @@ class _Shared:
         self.templates: dict[int, _Template] = {}
 
 
-def takes_long(response: InferResponse, answering: Answering) -> bool:
-    """Whether writing the answer would keep the event loop from others.
-
-    Many strings do, classes of many elements, and much that goes to shared memory.
-    """
-    for column in response.columns:
-        size = column.array.size
-        if size > _WRITE_HERE:
-            if response.stop != -1:
-                size = size // len(column.array) * (response.stop - response.start)
-            form = answering.forms.get(column.name, answering.default)
-            if size > _WRITE_HERE and (column.datatype is BYTES or form.classes):
-                return True
-            if form.window is not None and size * column.datatype.size > COPY_HERE:
-                return True
-    return False
-
-
 def encode_json(response: InferResponse, servable: Servable) -> bytes | None:
     """The JSON of an answer without a binary part, or None where it would take long: the hot path.
 
@@ -72,10 +52,10 @@ def encode_json(response: InferResponse, servable: Servable) -> bytes | None:
     """
     columns, start, stop = response.columns, response.start, response.stop
     if stop == -1 or not columns or stop - start == len(columns[0].array):
-        template = _template(response, servable)
+        template = template_of(servable.json_templates, response, _make_template)
         if template.numeric:
             data = _rows([column.array.ravel() for column in columns])
-        elif takes_long(response, JSON_ANSWER):
+        elif takes_long(response):
             return None
         else:
             data = [_written(output) for output in response.outputs]
@@ -92,37 +72,19 @@ def _slice(response: InferResponse, servable: Servable) -> tuple[_Template, list
     columns, start, stop = response.columns, response.start, response.stop
     shared: _Shared | None = columns[0].rendered
     if shared is None:
-        template = _template(response, servable)
+        template = template_of(servable.json_templates, response, _make_template)
         if not template.numeric:
-            if takes_long(response, JSON_ANSWER):
+            if takes_long(response):
                 return template, []
             return template, [_written(output) for output in response.outputs]
         shared = columns[0].rendered = _Shared(columns)
     rows = stop - start
     if rows not in shared.templates:
-        shared.templates[rows] = _template(response, servable)
+        shared.templates[rows] = template_of(servable.json_templates, response, _make_template)
     if rows == 1:
         return shared.templates[1], [texts[start] for texts in shared.columns]
     # The rows of a column without elements are empty, and so are all of them together.
     return shared.templates[rows], [b",".join(texts[start:stop]) if texts[start] else b"" for texts in shared.columns]
-
-
-def _template(response: InferResponse, servable: Servable) -> _Template:
-    """The template of answers with outputs as many and as large as those of ``response``."""
-    columns = response.columns
-    rows = response.stop - response.start
-    if response.stop == -1 or not columns or rows == len(columns[0].array):
-        key: tuple[object, ...] = tuple([column.array.shape for column in columns])
-    else:
-        key = tuple([(rows, *column.array.shape[1:]) for column in columns])
-    if len(columns) != len(servable.config.outputs):
-        key = (key, *[column.name for column in columns])
-    template: _Template | None = servable.answer_templates.get(key)
-    if template is None:
-        if len(servable.answer_templates) >= _MAX_TEMPLATES:
-            servable.answer_templates.clear()
-        template = servable.answer_templates[key] = _make_template(response)
-    return template
 
 
 def _make_template(response: InferResponse) -> _Template:

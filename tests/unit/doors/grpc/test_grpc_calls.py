@@ -106,6 +106,7 @@ def test_a_paused_stream_takes_nothing_and_loses_nothing() -> None:
     line.send(data(number, prefixed(b"one")), data(number, prefixed(b"two"), END_STREAM))
     assert (line.service.got, line.service.ended) == ([], [])
     call.resume()
+    line.server.settle()
     assert (line.service.got, line.service.ended) == ([b"one", b"two"], [call])
 
 
@@ -125,6 +126,7 @@ def test_a_stream_that_is_paused_by_each_message_gets_them_one_by_one() -> None:
         assert got == [b"%d" % index for index in range(count)]
         assert line.service.ended == []
         call.resume()
+        line.server.settle()
     assert line.service.ended == [call]
 
 

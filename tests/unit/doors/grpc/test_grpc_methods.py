@@ -137,7 +137,7 @@ def test_load_and_unload(controlled: Site) -> None:
 
 @pytest.mark.parametrize("read_here", [1 << 20, 10])
 def test_load_with_files(controlled: Site, monkeypatch: pytest.MonkeyPatch, read_here: int) -> None:
-    monkeypatch.setattr(service, "_READ_HERE", read_here)
+    monkeypatch.setattr(service, "READ_HERE", read_here)
     tensors = (
         '"max_batch_size": 4, "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [2]}], '
         '"output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [2]}]'

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bident.doors.grpc import infer_response
+from bident.doors import answers
 from bident.doors.grpc.inference import Inference
 from bident.doors.grpc.messages import pb
 from bident.doors.grpc.stream_infer import InferStream
 from bident.wire.datatypes import FP32
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
 from bident.wire.trace import Trace
-from tests.unit.doors.grpc.grpc_stage import FakeCall, PlayedEngine, PlayedServable, until
+from tests.unit.doors.grpc.grpc_stage import FakeCall, until
+from tests.unit.doors.played_engine import PlayedEngine, PlayedServable
 from tests.unit.engine.engine_fakes import model_config
 
 WHOLE = ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"]
@@ -85,7 +86,7 @@ def test_a_unary_call() -> None:
 
 
 def test_an_answer_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer_response, "_WRITE_HERE", 1)
+    monkeypatch.setattr(answers, "WRITE_HERE", 1)
 
     async def run() -> None:
         stage = Stage()

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bident.doors.grpc import infer_response
-from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, encode, in_stream, takes_long, varint
+from bident.doors.grpc.infer_response import FINAL, NOT_FINAL, encode, in_stream, varint
 from bident.doors.grpc.messages import pb
 from bident.errors import ServeError
 from bident.wire.datatypes import BYTES, DATATYPES, FP32, DataType
 from bident.wire.infer import Column, InferResponse
 from bident.wire.tensor import pack
-from tests.unit.doors.grpc.grpc_stage import PlayedServable
+from tests.unit.doors.played_engine import PlayedServable
 from tests.unit.engine.engine_fakes import model_config
 
 
@@ -110,22 +110,3 @@ def test_what_no_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServeError, match="Response has byte size 12 which exceeds gRPC's byte size limit"):
         written(response_of([column(FP32, (4, 3))], 1, 2))
     assert written(response_of([column(FP32, (4, 2))], 1, 2))
-
-
-def test_what_takes_long() -> None:
-    many = column(BYTES, (4, 4000))
-    assert takes_long(response_of([many]), None)
-    assert not takes_long(response_of([many], 0, 1), None)
-    assert takes_long(response_of([many], 0, 3), None)
-    numbers = column(FP32, (4, 4000))
-    assert not takes_long(response_of([numbers]), None)
-    assert takes_long(response_of([numbers]), {"Y": 1})
-
-
-def test_templates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer_response, "_MAX_TEMPLATES", 8)
-    servable = PlayedServable(model_config())
-    for size in range(30):
-        response = response_of([column(FP32, (size,))])
-        assert written(response, servable=servable) == expected(response)
-        assert len(servable.message_templates) <= 8

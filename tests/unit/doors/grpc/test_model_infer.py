@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bident.doors import answers
 from bident.doors.forwarding import Forwarding
-from bident.doors.grpc import infer_response, inference
+from bident.doors.grpc import inference
 from bident.doors.grpc.call import Status
 from bident.doors.grpc.messages import pb
 from bident.wire.datatypes import DATATYPES
@@ -103,8 +104,8 @@ def test_a_large_tensor_is_not_copied_on_its_way_in(site: Site) -> None:
 
 
 def test_long_strings_are_read_and_written_by_threads(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_READ_HERE", 1000)
-    monkeypatch.setattr(infer_response, "_WRITE_HERE", 10)
+    monkeypatch.setattr(inference, "READ_HERE", 1000)
+    monkeypatch.setattr(answers, "WRITE_HERE", 10)
     strings = [b"x" * (index % 7) for index in range(500)]
     assert site.infer(raw("BYTES", strings, (1, 500))).raw_output_contents == raw("BYTES", strings).raw_input_contents
     assert site.infer(typed("BYTES", "bytes_contents", strings, (1, 500))).raw_output_contents

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bident.doors.grpc import infer_response, inference, stream_infer
+from bident.doors import answers
+from bident.doors.grpc import inference, stream_infer
 from bident.doors.grpc.call import Status
 from bident.doors.grpc.inference import Inference
 from bident.doors.grpc.messages import pb
@@ -18,7 +19,8 @@ from bident.doors.pace import MOST_AT_ONCE, MOST_UNSENT
 from bident.errors import Code, ServeError
 from bident.wire.datatypes import BYTES, FP32
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
-from tests.unit.doors.grpc.grpc_stage import FakeCall, PlayedEngine, PlayedServable, until
+from tests.unit.doors.grpc.grpc_stage import FakeCall, until
+from tests.unit.doors.played_engine import PlayedEngine, PlayedServable
 from tests.unit.engine.engine_fakes import model_config
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -302,8 +304,8 @@ def test_a_client_that_stays_behind_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_long_requests_and_answers_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_READ_HERE", 200)
-    monkeypatch.setattr(infer_response, "_WRITE_HERE", 10)
+    monkeypatch.setattr(inference, "READ_HERE", 200)
+    monkeypatch.setattr(answers, "WRITE_HERE", 10)
 
     async def run() -> None:
         stage = Stage()

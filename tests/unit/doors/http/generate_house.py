@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +11,11 @@ from http_line import Line, LineServer, post
 
 from bident.doors.http.generate import Generate
 from bident.doors.http.routes import Routes
-from bident.engine.admission import Admission
-from bident.errors import Code, ServeError, invalid_arg
+from bident.errors import ServeError, invalid_arg
 from bident.model.config import ModelConfig
-from bident.observe.tracing import Tracing
 from bident.wire.datatypes import DATATYPES
 from bident.wire.infer import Column, InferRequest, InferResponse, Outcome
+from tests.unit.doors.played_engine import PlayedEngine, PlayedServable
 from tests.unit.engine.engine_fakes import model_config
 
 TALK_IO = """
@@ -32,41 +30,10 @@ def talk(text: str = DECOUPLED) -> ModelConfig:
     return model_config(text, io=TALK_IO, batch=0, name="talk")
 
 
-class PlayedServable:
-    """Admits requests and keeps them. ``play`` is called with each, like a scheduler that runs it at once."""
-
-    def __init__(self, config: ModelConfig, play: Callable[[InferRequest], None] = lambda request: None) -> None:
-        self.config = config
-        self.requests: list[InferRequest] = []
-        self._admission = Admission(config)
-        self._play = play
-
-    def infer(self, request: InferRequest) -> None:
-        self._admission.admit(request)
-        self.requests.append(request)
-        self._play(request)
-
-
-@dataclass
-class PlayedEngine:
-    """Stands in for the engine."""
-
-    servables: dict[str, PlayedServable]
-    cancelled: list[InferRequest] = field(default_factory=list)
-    tracing: Tracing = field(default_factory=Tracing)
-
-    def servable(self, name: str, version: str) -> PlayedServable:
-        if name not in self.servables or version not in ("", "1"):
-            raise ServeError(Code.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
-        return self.servables[name]
-
-    def cancel(self, request: InferRequest) -> None:
-        self.cancelled.append(request)
-
-    def routes(self) -> Routes:
-        routes = Routes()
-        Generate(self).routes_into(routes)  # type: ignore[arg-type]
-        return routes
+def generate_routes(engine: PlayedEngine) -> Routes:
+    routes = Routes()
+    Generate(engine).routes_into(routes)  # type: ignore[arg-type]
+    return routes
 
 
 class Stage:
@@ -79,7 +46,7 @@ class Stage:
         self.servable = PlayedServable(config, play)
         self.engine = PlayedEngine({config.name: self.servable})
         self.name = config.name
-        self.line = Line(LineServer(self.engine.routes()))
+        self.line = Line(LineServer(generate_routes(self.engine)))
 
     def ask(self, document: Any = None, *headers: str, route: str = "generate_stream", version: str = "1.1") -> None:
         """Ask the model; ``document`` is JSON's, or the body's bytes."""

@@ -6,12 +6,13 @@ import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from bident.doors.http.exchange import Exchange
+from bident.doors.http.limits import HttpLimits
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.routes import Routes
-from bident.doors.http.server import HttpServer, Limits
+from bident.doors.http.server import HttpServer
+from tests.unit.doors.line_transport import LineTransport
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5]\d\d) [ -~]+")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ([ -~]*)")
@@ -51,44 +52,15 @@ def read_answers(data: bytes, *, heads: tuple[int, ...] = ()) -> list[Answer]:
     return answers
 
 
-class LineTransport:
-    """Keeps what is written. ``stuck`` bytes of it count as not yet sent. It is its own socket."""
+class SocketTransport(LineTransport):
+    """One that is its own socket, and is paused and resumed in turns."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.error = 0
         """What the socket's SO_ERROR is."""
-        self.written = b""
-        self.stuck = 0
-        self.closed = False
-        self.aborted = False
-        self.eof_written = False
-        self.receiving = True
 
-    def write(self, data: Any) -> None:
-        assert not self.eof_written, "write after write_eof"
-        if not self.closed:
-            self.written += bytes(data)
-
-    def writelines(self, pieces: Any) -> None:
-        for piece in pieces:
-            self.write(piece)
-
-    def get_write_buffer_size(self) -> int:
-        return self.stuck
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.eof_written = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = self.aborted = True
-
-    def get_extra_info(self, name: str) -> LineTransport:
+    def get_extra_info(self, name: str) -> SocketTransport:
         assert name == "socket"
         return self
 
@@ -96,25 +68,22 @@ class LineTransport:
         assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
         return self.error
 
-    def is_closing(self) -> bool:
-        return self.closed
-
     def pause_reading(self) -> None:
         assert self.receiving, "paused twice"
-        self.receiving = False
+        super().pause_reading()
 
     def resume_reading(self) -> None:
         assert not self.receiving, "resumed twice"
-        self.receiving = True
+        super().resume_reading()
 
 
 class LineServer(HttpServer):
     """A server whose loop turns when :meth:`turn` says so and whose clock stands still."""
 
-    def __init__(self, routes: Routes | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, routes: Routes | None = None, limits: HttpLimits | None = None) -> None:
         self.seen: list[Exchange] = []
         """The exchanges of ``/later``, which nobody has answered."""
-        super().__init__(routes or self._routes(), limits or Limits(), "test door")
+        super().__init__(routes or self._routes(), limits or HttpLimits(), "test door")
         self._due: list[Callable[[], None]] = []
         self._later: list[Callable[[], None]] = []
 
@@ -159,9 +128,9 @@ class LineServer(HttpServer):
 class Line:
     """A connected client."""
 
-    def __init__(self, server: LineServer | None = None, *, limits: Limits | None = None) -> None:
+    def __init__(self, server: LineServer | None = None, *, limits: HttpLimits | None = None) -> None:
         self.server = server or LineServer(limits=limits)
-        self.transport = LineTransport()
+        self.transport = SocketTransport()
         self.connection = HttpConnection(self.server)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 

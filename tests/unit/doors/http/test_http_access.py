@@ -9,8 +9,8 @@ import pytest
 from http_line import Line, LineServer, get, post
 
 from bident.doors.access import Access, Api
+from bident.doors.http.limits import HttpLimits
 from bident.doors.http.routes import Resource, Routes
-from bident.doors.http.server import Limits
 from bident.settings.values import RestrictedApi
 from tests.unit.doors.http.conftest import EngineDoor
 
@@ -47,7 +47,7 @@ ROUTES = {
 """Triton's table of which routes belong to which API."""
 
 
-def guarded(routes: Routes | None = None, *apis: Api, limits: Limits | None = None) -> LineServer:
+def guarded(routes: Routes | None = None, *apis: Api, limits: HttpLimits | None = None) -> LineServer:
     server = LineServer(routes, limits)
     server.access = Access([RestrictedApi(frozenset(apis), "Admin-Key", "s3cret")])
     return server
@@ -92,7 +92,7 @@ def test_tritons_words_and_a_connection_that_stays(routes: Routes) -> None:
 
 
 def test_a_body_is_not_received_for_nothing(routes: Routes) -> None:
-    line = Line(guarded(routes, Api.MODEL_REPOSITORY, limits=Limits(small_body=10)))
+    line = Line(guarded(routes, Api.MODEL_REPOSITORY, limits=HttpLimits(small_body=10)))
     line.send(b"POST /admin HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
     assert line.statuses() == [403]
     assert line.is_closed

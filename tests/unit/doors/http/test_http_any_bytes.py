@@ -10,9 +10,9 @@ from http_line import Line, chunked, get, post
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from bident.doors.http.server import Limits
+from bident.doors.http.limits import HttpLimits
 
-LIMITS = Limits(head_bytes=300, json_bytes=200, binary_bytes=400, small_body=100)
+LIMITS = HttpLimits(head_bytes=300, json_bytes=200, binary_bytes=400, small_body=100)
 
 _GOOD = st.sampled_from(
     [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from http_line import Line, chunked, get, post
 
-from bident.doors.http.server import Limits
+from bident.doors.http.limits import HttpLimits
 
-SMALL = Limits(head_bytes=1024, json_bytes=1000, binary_bytes=3000, small_body=500)
+SMALL = HttpLimits(head_bytes=1024, json_bytes=1000, binary_bytes=3000, small_body=500)
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"a" * 5000, bytes(range(256)) * 300])

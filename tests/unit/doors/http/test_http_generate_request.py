@@ -259,7 +259,7 @@ class TestLargeBodies:
         assert short == long
 
     def test_megabytes_are_read_by_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(generate_module, "_READ_HERE", 100)
+        monkeypatch.setattr(generate_module, "READ_HERE", 100)
 
         async def run(document: Any) -> Stage:
             stage = Stage(taking())
@@ -272,7 +272,7 @@ class TestLargeBodies:
         assert asyncio.run(run({"a": [1.0] * 100})).refusal[0] == 400
 
     def test_a_client_that_goes_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(generate_module, "_READ_HERE", 0)
+        monkeypatch.setattr(generate_module, "READ_HERE", 0)
 
         async def run() -> None:
             stage = Stage(taking())

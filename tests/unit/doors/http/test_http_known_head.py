@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bident.doors.http import reader
-from bident.doors.http.server import Limits
+from bident.doors.http.limits import HttpLimits
 
 
 class CountingReader(reader.RequestReader):
@@ -26,7 +26,7 @@ class CountingReader(reader.RequestReader):
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     monkeypatch.setattr("bident.doors.http.protocol.RequestReader", CountingReader)
-    return Line(limits=Limits(json_bytes=2000))
+    return Line(limits=HttpLimits(json_bytes=2000))
 
 
 def parsed(line: Line) -> int:

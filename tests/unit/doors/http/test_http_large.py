@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from http_line import Answer, Line, chunked, get, post
 
-from bident.doors.described import MOST_ITEMS
+from bident.doors.declared_tensors import MOST_ITEMS
 from bident.doors.http import v2 as v2_module
 from bident.doors.http.v2_json import LARGE_BODY
 from bident.engine import memory

@@ -7,15 +7,15 @@ import errno
 import pytest
 from http_line import Line, chunked, get, post
 
-from bident.doors.http.server import Limits
+from bident.doors.http.limits import HttpLimits
 
-LIMITS = Limits(read_seconds=30, write_seconds=60, idle_seconds=75, linger_seconds=2)
+LIMITS = HttpLimits(read_seconds=30, write_seconds=60, idle_seconds=75, linger_seconds=2)
 
 
 class Watched(Line):
     """A client whose server sweeps once a second."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: HttpLimits = LIMITS) -> None:
         super().__init__(limits=limits)
         self.lost = False
 
@@ -168,7 +168,7 @@ def test_a_refused_client_that_does_not_close_is_cut_after_a_moment(after: bytes
 
 
 def test_zero_seconds_are_no_limit() -> None:
-    limits = Limits(read_seconds=0, idle_seconds=0)
+    limits = HttpLimits(read_seconds=0, idle_seconds=0)
     idle, reading = Watched(limits), Watched(limits)
     reading.send(get()[:-2])
     for line in (idle, reading):

@@ -15,7 +15,7 @@ from bident.wire.infer import Column, InferResponse
 
 
 def answers(arrays: dict[str, np.ndarray], sizes: list[int]) -> list[Any]:
-    servable: Any = SimpleNamespace(config=SimpleNamespace(outputs=arrays), answer_templates={})
+    servable: Any = SimpleNamespace(config=SimpleNamespace(outputs=arrays), json_templates={})
     columns = [Column(name, DATATYPES["INT32"], array.astype(np.int32)) for name, array in arrays.items()]
     found, start = [], 0
     for size in sizes:

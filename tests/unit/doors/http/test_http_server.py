@@ -16,10 +16,11 @@ from http_line import Answer, Line, LineServer, get, read_answers
 
 from bident.doors import listener as listener_module
 from bident.doors.http.exchange import Exchange
+from bident.doors.http.limits import HttpLimits
 from bident.doors.http.protocol import HttpConnection
 from bident.doors.http.reader import RequestReader
 from bident.doors.http.routes import Routes
-from bident.doors.http.server import HttpServer, Limits
+from bident.doors.http.server import HttpServer
 from bident.doors.listener import allow_open_files
 from bident.errors import Code, ServeError
 from bident.sockets import Listening, bind_all
@@ -64,8 +65,8 @@ def routes() -> Routes:
 
 
 @contextlib.asynccontextmanager
-async def listening(limits: Limits | None = None) -> AsyncIterator[tuple[HttpServer, int]]:
-    server = HttpServer(routes(), limits or Limits(), "test door")
+async def listening(limits: HttpLimits | None = None) -> AsyncIterator[tuple[HttpServer, int]]:
+    server = HttpServer(routes(), limits or HttpLimits(), "test door")
     sock = bind_all([Listening("test door", "127.0.0.1", 0)])["test door"]
     await server.start(sock)
     try:
@@ -124,7 +125,7 @@ def test_one_connection_too_many_is_cut_and_the_log_says_so_once(
         return sum(int(record.getMessage().split(": ")[1].split()[0]) for record in caplog.records)
 
     async def run() -> None:
-        async with listening(Limits(connections=3)) as (server, port):
+        async with listening(HttpLimits(connections=3)) as (server, port):
             kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for _ in range(20):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -149,7 +150,7 @@ def test_one_connection_too_many_is_cut_and_the_log_says_so_once(
 
 
 def test_no_limit_of_connections() -> None:
-    server = LineServer(limits=Limits(connections=0))
+    server = LineServer(limits=HttpLimits(connections=0))
     lines = [Line(server) for _ in range(100)]
     assert server.connection_count == 100
     assert not any(line.is_closed for line in lines)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from http_line import Answer, get, post
 
-from bident.doors import shared_tensors
-from bident.doors.http import v2, v2_response
+from bident.doors import answers, shared_tensors
+from bident.doors.http import v2
 from tests.shared_objects import SharedObject
 from tests.unit.doors.http.conftest import EngineDoor
 
@@ -243,9 +243,9 @@ def test_large_tensors_are_copied_aside(door: EngineDoor, made: SharedObject, mo
 
         monkeypatch.setattr(module, what, noting)
 
-    for module in (v2, v2_response):
+    for module in (v2, answers):
         monkeypatch.setattr(module, "COPY_HERE", 8)
-    monkeypatch.setattr(v2_response, "_WRITE_HERE", 1)
+    monkeypatch.setattr(answers, "WRITE_HERE", 1)
     noted("v2", v2, "aside")
     made.put(np.arange(4, dtype=np.float32).tobytes())
     assert infer(door, region(16), region(16, 16)).status == 200

@@ -10,7 +10,7 @@ from http_line import Line, LineServer, get, post
 
 from bident.doors.http import stream as stream_module
 from bident.doors.http.exchange import Exchange
-from bident.doors.http.server import Limits
+from bident.doors.http.limits import HttpLimits
 from bident.doors.http.stream import Stream
 
 TEXT = b"text/plain"
@@ -234,7 +234,7 @@ class TestPace:
         line.connection.check_progress(now)
 
     def test_a_stalled_model_is_waited_for(self) -> None:
-        line = Line(limits=Limits(idle_seconds=1, read_seconds=1, write_seconds=1))
+        line = Line(limits=HttpLimits(idle_seconds=1, read_seconds=1, write_seconds=1))
         stream = begun(line)
         for now in range(1, 1000):
             self.sweep(line, float(now))
@@ -243,7 +243,7 @@ class TestPace:
         assert not line.transport.closed
 
     def test_a_client_that_takes_nothing_is_cut_though_pieces_are_added(self) -> None:
-        line = Line(limits=Limits(write_seconds=5))
+        line = Line(limits=HttpLimits(write_seconds=5))
         stream = begun(line)
         for now in range(1, 20):
             before = len(line.transport.written)
@@ -255,7 +255,7 @@ class TestPace:
         assert 5 <= now <= 8
 
     def test_a_client_that_takes_something_is_not(self) -> None:
-        line = Line(limits=Limits(write_seconds=5))
+        line = Line(limits=HttpLimits(write_seconds=5))
         stream = begun(line)
         line.transport.stuck = 10_000
         for now in range(1, 50):

@@ -8,13 +8,15 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from generate_house import PlayedEngine, PlayedServable, events, read_whole, response, talk
+from generate_house import events, generate_routes, read_whole, response, talk
 from http_line import get, post
 
 from bident.doors import listener as listener_module
 from bident.doors.http import stream as stream_module
-from bident.doors.http.server import HttpServer, Limits
+from bident.doors.http.limits import HttpLimits
+from bident.doors.http.server import HttpServer
 from bident.sockets import Listening, bind_all
+from tests.unit.doors.played_engine import PlayedEngine, PlayedServable
 from tests.unit.engine.engine_fakes import on_loop, until
 
 ASK = post("/v2/models/talk/generate_stream", b'{"PLAN":"x"}')
@@ -58,9 +60,9 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def playing(limits: Limits | None = None) -> AsyncIterator[Site]:
+async def playing(limits: HttpLimits | None = None) -> AsyncIterator[Site]:
     engine = PlayedEngine({"talk": PlayedServable(talk())})
-    server = HttpServer(engine.routes(), limits or Limits(), "test door")
+    server = HttpServer(generate_routes(engine), limits or HttpLimits(), "test door")
     sock = bind_all([Listening("test door", "127.0.0.1", 0)])["test door"]
     await server.start(sock)
     site = Site(server, sock.getsockname()[1], engine)
@@ -194,7 +196,7 @@ def test_a_client_that_stalls_is_cut_by_the_sweep(
 
     @on_loop
     async def run() -> None:
-        async with playing(Limits(write_seconds=0.1)) as site:
+        async with playing(HttpLimits(write_seconds=0.1)) as site:
             await site.connect(receive_buffer=65536)
             await site.ask()
 

@@ -11,7 +11,7 @@ from http_line import Answer, post
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bident.doors.described import MOST_ITEMS
+from bident.doors.declared_tensors import MOST_ITEMS
 from bident.doors.http.v2_json import LARGE_BODY, loads
 
 WORDS = ["FP32", "FP64", "INT8", "INT64", "UINT64", "BOOL", "BYTES", "FP16"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generate_house import PlayedEngine, PlayedServable, Whole, read_whole
+from generate_house import Whole, generate_routes, read_whole
 from http_line import Line, LineServer, post
 
 from bident.errors import Code, ServeError
@@ -28,6 +28,7 @@ from bident.model.config import ModelConfig
 from bident.wire.datatypes import DATATYPES
 from bident.wire.infer import Column, InferRequest, InferResponse
 from bident.wire.numbers import to_array
+from tests.unit.doors.played_engine import PlayedEngine, PlayedServable
 from tests.unit.engine.engine_fakes import model_config
 
 CASES = json.loads((Path(__file__).parent / "data" / "triton_2_51_generate.json").read_text("utf-8"))
@@ -144,7 +145,7 @@ def step_of(request: InferRequest, step: dict[str, Any]) -> InferResponse:
 
 
 def ask(config: ModelConfig, play: Callable[[InferRequest], None], route: str, body: str) -> Whole:
-    line = Line(LineServer(PlayedEngine({config.name: PlayedServable(config, play)}).routes()))
+    line = Line(LineServer(generate_routes(PlayedEngine({config.name: PlayedServable(config, play)}))))
     line.send(post(f"/v2/models/{config.name}/{route}", body.encode()))
     (answer,) = read_whole(line.transport.written)
     assert answer.ended

@@ -1,4 +1,4 @@
-"""What a request says of a tensor, whatever the protocol: the limits, and the words when it cannot be."""
+"""What a request declares of a tensor, whatever the protocol: the limits, and the words when it cannot be."""
 
 from __future__ import annotations
 
