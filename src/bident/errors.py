@@ -3,6 +3,7 @@
     Exception
     └── ServeError              carries one of Triton's eight codes; a door turns it into a status
         ├── MalformedError      a body cannot be read as what it should be (always INVALID_ARG)
+        ├── TooLargeError       a body is larger than the server takes (always INVALID_ARG)
         ├── ConfigError         a model's declaration or files are wrong (always INVALID_ARG)
         └── SettingsError       a flag, environment variable or bident.toml entry is wrong (always INVALID_ARG)
 
@@ -41,6 +42,13 @@ class ServeError(Exception):
 
 class MalformedError(ServeError):
     """JSON that is broken, or holds something else than belongs there. Triton calls it INTERNAL, its own failure."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+class TooLargeError(ServeError):
+    """A body of more bytes than the server takes; HTTP has a status for it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)

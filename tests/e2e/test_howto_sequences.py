@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from asking import Answer, Asker, tensor
 from model_folders import floats, onnx_model, write_model
 from onnx import helper
-from pages import PAGES, Reader, sections
+from pages import Reader, sections
 
 PAGE = sections("sequences.md")
 TOTAL, STATE = PAGE["total"], PAGE["The"]
@@ -21,8 +22,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     made = Reader(tmp_path_factory.mktemp("sequences"))
     model, _ = TOTAL.of("python")
     write_model(made.models, "total", TOTAL.config, model_py=model)
-    assert TOTAL.config is not None
-    write_model(made.models, "oldest", _with_oldest(TOTAL.config), model_py=model)
     names = {"VALUE": "TOTAL", "TOTAL_BEFORE": "TOTAL_AFTER"}
     nodes = [helper.make_node("Add", list(names), [output]) for output in names.values()]
     graph = onnx_model(
@@ -33,13 +32,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     with made.starts(f"bident serve tensor --model-repository models {flags}"):
         yield made
     assert "Traceback" not in made.log_text
-
-
-def _with_oldest(config: str) -> str:
-    (strategy,) = re.findall(
-        r"^\| `(oldest .*?)` \|", (PAGES / "sequences.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    return config.replace("control_input [", f"{strategy}\n  control_input [", 1)
 
 
 @pytest.fixture
@@ -67,12 +59,6 @@ def test_the_program_prints_what_the_page_says(reader: Reader) -> None:
     assert reader.runs(program) == TOTAL.of("")[-1].strip()
 
 
-def test_the_other_strategy_takes_the_same_model(ask: Asker) -> None:
-    for value, sum_so_far in ((5, 5), (6, 11)):
-        answer = _step(ask, "oldest", value, sequence_id=3, sequence_start=value == 5)
-        assert answer.data("TOTAL") == [sum_so_far]
-
-
 def test_the_server_keeps_the_state_of_a_function(ask: Asker) -> None:
     for sequence in (1, 2):
         found = [
@@ -95,3 +81,17 @@ def test_a_reload_ends_sequences(reader: Reader, ask: Asker, model: str) -> None
         config.write("# changed\n")
     assert ask.load(model).status == 200
     _step(ask, model, 1, datatype, sequence_id=5).refused("START flag")
+
+
+def test_commands_ask_a_sequence_of_one_request(reader: Reader) -> None:
+    at = "--url http://127.0.0.1:8000"
+    printed = reader.types(f"bident run total '[[40]]' --json {at}")
+    assert json.loads(printed)["outputs"][0]["data"] == [40]
+    assert "asked as a sequence of one request" in reader.types(f"bident run total '[[40]]' {at} 2>&1")
+    goes_on = reader.types(
+        f"bident run total '[[40]]' --param sequence_id=70 --param sequence_start=true {at} >&2 && "
+        f"bident run total '[[2]]' --param sequence_id=70 --json {at}"
+    )
+    assert json.loads(goes_on)["outputs"][0]["data"] == [42]
+    (example,) = re.findall(r"curl .*", reader.types(f"bident show total {at}"))
+    assert json.loads(reader.types(example))["outputs"][0]["data"] == [0]

@@ -27,14 +27,15 @@ class Newcomer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
-        ports = {"BIDENT_HTTP_PORT": self.port, "BIDENT_GRPC_PORT": free_port(), "BIDENT_METRICS_PORT": free_port()}
+        self.port, self.grpc_port = free_port(), free_port()
+        ports = {"BIDENT_HTTP_PORT": self.port, "BIDENT_GRPC_PORT": self.grpc_port, "BIDENT_METRICS_PORT": free_port()}
         path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**os.environ, "PATH": path, **{name: str(port) for name, port in ports.items()}}
 
     def types(self, command: str) -> str:
         """Run ``command`` as the README has it, but for the port; its output."""
         command = command.replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
+        command = command.replace("127.0.0.1:8001", f"127.0.0.1:{self.grpc_port}")
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -71,6 +72,12 @@ def test_the_curl_command_gives_the_printed_answer(newcomer: Newcomer) -> None:
     (command,) = _commands(_block_with("curl"))
     printed = next(text for language, text in BLOCKS if language == "json")
     assert json.loads(newcomer.types(command)) == json.loads(printed)
+
+
+def test_the_python_program_prints_what_it_says(newcomer: Newcomer) -> None:
+    (program,) = (text for language, text in BLOCKS if language == "python")
+    (said,) = re.findall(r"# (\[.*\])$", program, re.MULTILINE)
+    assert newcomer.types(f"python - <<'END'\n{program}END") == f"{said}\n"
 
 
 def test_the_commands_that_look_around(newcomer: Newcomer) -> None:

@@ -11,7 +11,12 @@ from types import ModuleType
 
 import pytest
 
+from bident.settings import TABLE
+
 ROOT = Path(__file__).parents[2]
+HOW_TO = sorted(path.name for path in (ROOT / "docs" / "how-to").glob("*.md"))
+ELSEWHERE = {"--param", "--api-key", "--ca", "--follow", "--header", "--name", "--save", "--url", "--cacert"}
+"""Flags of commands other than the server, and of curl."""
 
 
 def _generator() -> ModuleType:
@@ -39,10 +44,7 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
     "page",
     [
         *("README.md", "CHANGELOG.md", "docs/differences.md", "docs/benchmarks.md"),
-        *(
-            f"docs/how-to/{page}.md"
-            for page in ("python-models", "python-examples", "ensembles", "cache-limits-warmup", "open-to-the-network")
-        ),
+        *(f"docs/how-to/{name}" for name in HOW_TO),
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:
@@ -50,6 +52,19 @@ def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+
+def test_the_readme_leads_to_every_how_to_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in HOW_TO if f"](docs/how-to/{name})" not in text] == []
+
+
+def test_flags_on_the_pages_exist() -> None:
+    flags = {flag for row in TABLE for flag in (row.flag, *row.aliases)} | ELSEWHERE
+    for name in HOW_TO:
+        text = (ROOT / "docs" / "how-to" / name).read_text(encoding="utf-8")
+        found = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w*-])", text))
+        assert found <= flags, f"{name} names {sorted(found - flags)}"
 
 
 def test_commands_in_the_readme_exist() -> None:

@@ -57,6 +57,18 @@ class ModelCard:
         """Whether it answers a request any number of times."""
         return bool(self.config.get("model_transaction_policy", {}).get("decoupled"))
 
+    def lone_sequence(self, number: int) -> dict[str, Any]:
+        """The parameters that make a request a whole sequence, with the id ``number``; none where it needs none."""
+        sequences = self.config.get("sequence_batching")
+        if sequences is None or sequences.get("iterative_sequence"):
+            return {}
+        controls = [control for entry in sequences.get("control_input", []) for control in entry.get("control", [])]
+        as_text = any(
+            control.get("kind") == "CONTROL_SEQUENCE_CORRID" and control.get("data_type") == "TYPE_STRING"
+            for control in controls
+        )
+        return {"sequence_id": str(number) if as_text else number, "sequence_start": True, "sequence_end": True}
+
     @property
     def backend(self) -> str:
         """The backend that runs it."""

@@ -209,10 +209,12 @@ def example(url: str, described: ModelCard) -> str:
         data = [zero] * math.prod(shape)
         inputs.append({"name": tensor.name, "shape": shape, "datatype": tensor.datatype, "data": data})
     path = f"{url}{model_path(described.name)}"
+    sequence = described.lone_sequence(1)
     if described.decoupled:
         values = {entry["name"]: entry["data"] if len(entry["data"]) > 1 else entry["data"][0] for entry in inputs}
-        return f"  curl -N {path}/generate_stream -d '{_quoted(values)}'"
-    return f"  curl {path}/infer -d '{_quoted({'inputs': inputs})}'"
+        return f"  curl -N {path}/generate_stream -d '{_quoted({**values, **sequence})}'"
+    body = {"parameters": sequence, "inputs": inputs} if sequence else {"inputs": inputs}
+    return f"  curl {path}/infer -d '{_quoted(body)}'"
 
 
 def _quoted(body: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import secrets
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,18 @@ class Question:
     def with_parameters(self, pairs: list[str]) -> Question:
         """The question with request parameters ``NAME=VALUE``: numbers, true and false as such, else text."""
         return replace(self, parameters=dict(map(_parameter, pairs)))
+
+    def as_sequence(self, model: ModelCard) -> Question:
+        """The question as a sequence of its own, where ``model`` wants one and it does not say which it belongs to."""
+        said = {**(self.body or {}).get("parameters", {}), **self.parameters}
+        # Any id that nobody else has; 31 bits are in every datatype that a model may take it as.
+        sequence = model.lone_sequence(1 + secrets.randbelow(2**31 - 1))
+        if not sequence or "sequence_id" in said:
+            return self
+        remark = (
+            "asked as a sequence of one request; --param sequence_id=1 --param sequence_start=true begins a longer one"
+        )
+        return replace(self, parameters={**sequence, **self.parameters}, remarks=(*self.remarks, remark))
 
 
 def read(source: str, model: ModelCard, options: PictureOptions) -> Question:

@@ -39,6 +39,8 @@ class Record:
     """That of its HTTP door, where it speaks TLS."""
     grpc: str = ""
     """``HOST:PORT`` of its gRPC door, as clients on this machine write it; empty where it has none."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Those that its restricted APIs want."""
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
@@ -60,6 +62,9 @@ class Record:
 
     def write(self, state_dir: Path) -> None:
         """Keep this record, and the bare process id beside it for scripts."""
+        # It holds the flags, among them the words of restricted APIs: nobody else may read it.
+        _file(state_dir).touch(mode=0o600)
+        _file(state_dir).chmod(0o600)
         _file(state_dir).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         pid_file(state_dir).write_text(f"{self.pid}\n", encoding="utf-8")
 
@@ -74,12 +79,15 @@ class Record:
         return [flag for flag in self.flags if _variable(flag) not in anew]
 
     def client(self, timeout: float = 300.0) -> Client:
-        """A client of this server. It shows the first of the server's own keys unless the environment has one."""
+        """A client of this server. Unless the environment has others, it shows what the server was started with: the
+        first of its keys, and the headers of its restricted APIs.
+        """
         from bident.client import Client, Credentials
 
         given = Credentials.from_environment()
         key = given.api_key or _first_key(self.api_key_file)
-        shown = replace(given, api_key=key, ca=given.ca or self.certificate, pinned=not given.ca)
+        more = tuple({**self.headers, **dict(given.more)}.items())
+        shown = replace(given, api_key=key, ca=given.ca or self.certificate, pinned=not given.ca, more=more)
         return Client(self.url, timeout, shown)
 
     def running(self) -> bool:

@@ -70,7 +70,8 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     client = connect(url)
     card = _describe(client, model, version)
-    asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop)).with_parameters(param or [])
+    asked = question.read(source, card, PictureOptions(mean, std, scale, size, crop))
+    asked = asked.with_parameters(param or []).as_sequence(card)
     if card.decoupled:
         _stream(client, card, asked, version, save, as_json)
         return

@@ -69,5 +69,5 @@ def read_header(line: str) -> tuple[str, str]:
     """The name and value in ``NAME: VALUE``. Raises INVALID_ARG where that is no header."""
     found = _HEADER.fullmatch(line.strip())
     if found is None:
-        raise invalid_arg(f"'{line}' is not a header: it is written NAME: VALUE")
+        raise invalid_arg(f"'{line}' is no header that can be sent: it is written NAME: VALUE, in ASCII")
     return found[1], found[2]

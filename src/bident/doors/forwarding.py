@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 from bident.errors import invalid_arg
 from bident.settings.patterns import compile_pattern
-from bident.wire.infer import InferRequest
+from bident.wire.infer import RESERVED_PREFIX, InferRequest
 from bident.wire.shown import shown
 
 _RESERVED = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
 )
-_RESERVED_PREFIX = "triton_"
 _LONGEST_NAME = 64
 """Longer names are not forwarded: how long a match may take grows with a power of the length."""
 _MOST_HEADERS = 100
@@ -72,7 +71,7 @@ class Forwarding:
 def _is_reserved(key: str) -> bool:
     # Headers have no case, so neither has what they may not be called.
     name = key.lower()
-    return name in _RESERVED or name.startswith(_RESERVED_PREFIX)
+    return name in _RESERVED or name.startswith(RESERVED_PREFIX)
 
 
 def _text(value: bytes) -> str:

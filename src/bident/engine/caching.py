@@ -7,7 +7,7 @@ time is that of looking and keeping. Requests that fail are neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic_ns
 
@@ -29,16 +29,19 @@ class Caching:
         version: str,
         stats: ModelStats,
         cache: ResponseCache,
+        makers: Callable[[], Sequence[object]] = list,
     ) -> None:
-        """``submit``: the scheduler's."""
+        """``submit``: the scheduler's; ``makers``: who makes the answers now, where the version itself does not."""
         self._submit = submit
         self._name = config.name
         self._version = version
         self._stats = stats
         self._settler = Settler(config, version, stats)
         self._cache = cache
+        self._find_makers = makers
+        self._makers: Sequence[object] = []
         self._owner = object()
-        """Whose entries ours are: those of a reloaded model are not found any more."""
+        """Whose entries ours are: those of a reloaded model, or of other makers, are not found any more."""
 
     def submit(self, request: InferRequest) -> None:
         """Answer ``request`` before this returns if its answer is kept; else queue it, and keep its answer.
@@ -51,10 +54,14 @@ class Caching:
         except ServeError:  # its batch will find that too, and tell the client
             self._submit(request)
             return
+        makers = self._find_makers()
+        if makers != self._makers:
+            self.forget()
+            self._makers, self._owner = makers, object()
         entry = self._cache.lookup(self._owner, key)
         lookup_ns = monotonic_ns() - start_ns
         if entry is None:
-            request.reply = partial(self._keep, request.reply, key, lookup_ns)
+            request.reply = partial(self._keep, request.reply, (self._owner, key), lookup_ns)
             self._submit(request)
         else:
             self._answer(request, entry, lookup_ns)
@@ -81,12 +88,18 @@ class Caching:
             request.trace.end()
 
     def _keep(
-        self, reply: Callable[[InferResponse], Outcome], key: bytes, lookup_ns: int, response: InferResponse
+        self,
+        reply: Callable[[InferResponse], Outcome],
+        place: tuple[object, bytes],
+        lookup_ns: int,
+        response: InferResponse,
     ) -> Outcome:
-        """Have ``response`` written, and keep it."""
+        """Have ``response`` written, and keep it in ``place``, unless others make the answers by now."""
         outcome = reply(response)
         if response.error is None:
             start_ns = monotonic_ns()
-            self._cache.insert(self._owner, key, response)
+            owner, key = place
+            if owner is self._owner:
+                self._cache.insert(owner, key, response)
             self._stats.record_cache_miss(lookup_ns + monotonic_ns() - start_ns)
         return outcome

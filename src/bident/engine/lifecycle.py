@@ -243,7 +243,7 @@ class Lifecycle:
         return busy
 
     async def retire_all(self, seconds: float) -> list[str]:
-        """Take everything out of service for good and close it, which may take ``seconds``.
+        """Take everything out of service for good and close it, also what was being loaded, in up to ``seconds``.
 
         Returns the names of models that were not closed by then.
         """
@@ -253,7 +253,7 @@ class Lifecycle:
             serving, entry.serving = entry.serving, {}
             for servable in serving.values():
                 self._retire(name, entry, servable)
-        while left := sorted(name for name, entry in self._entries.items() if entry.draining):
+        while left := sorted(name for name, entry in self._entries.items() if entry.draining or entry.operations):
             if time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.005)

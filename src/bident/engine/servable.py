@@ -179,7 +179,7 @@ class Servable:
                 self.name,
             )
             return None
-        return Caching(self.scheduler.submit, self.config, str(self.version), self.stats, cache)
+        return Caching(self.scheduler.submit, self.config, str(self.version), self.stats, cache, self._makers)
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -190,6 +190,11 @@ class Servable:
     def members(self) -> list[Servable]:
         """The versions that take part in answering a request: those of an ensemble's steps."""
         return []
+
+    def _makers(self) -> list[Servable]:
+        """Who makes the answers, beside this: the members, and theirs, as they are now."""
+        members = self.members
+        return [*members, *(maker for member in members for maker in member._makers())]
 
     @property
     def is_available(self) -> bool:

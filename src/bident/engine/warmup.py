@@ -74,6 +74,7 @@ class Warmup:
         for sample, batch, errors in self._batches():
             await _Rehearsal(lane, self._settler).run(batch)
             _check(sample, errors)
+            await asyncio.sleep(0)  # an instance that answers at once would else keep the loop for all ``count`` runs
 
     def _batches(self) -> Iterator[tuple[Sample, Batch, list[str]]]:
         """What is to be run, in order, each with the list to which its errors will be added."""

@@ -44,8 +44,19 @@ def _sample(directory: Path, config: ModelConfig, admission: Admission, told: An
         admission.admit(request)
     except ServeError as error:
         raise ConfigError(f"{error.message} (warmup sample '{told.name}'); correct model_warmup") from None
+    size = told.batch_size * sum(_bytes(tensor.datatype, tensor.count) for tensor in tensors.values())
+    if size > MOST_BYTES:  # the event loop may have to join the requests
+        raise ConfigError(
+            f"warmup sample '{told.name}' takes {size} bytes, of at most {MOST_BYTES}: lower its batch_size, "
+            f"{told.batch_size}, or the dims of its inputs"
+        )
     extra = {name: tensor for name, tensor in tensors.items() if name not in inputs}
     return Sample(told.name, told.batch_size, max(1, told.count), inputs, extra)
+
+
+def _bytes(datatype: DataType, count: int) -> int:
+    """How many bytes so many elements take in memory; of strings, without their letters."""
+    return count * (datatype.size or 8)
 
 
 def _extra_names(config: ModelConfig) -> set[str]:
@@ -59,7 +70,7 @@ def _tensor(folder: Path, name: str, told: Any, lead: tuple[int, ...]) -> InferI
     datatype = BY_CONFIG_NAME[pb.DataType.Name(told.data_type)]
     shape = lead + tuple(told.dims)
     count = element_count(shape)
-    size = count * (datatype.size or 8)
+    size = _bytes(datatype, count)
     if not is_addressable(shape) or size > MOST_BYTES:
         raise ConfigError(
             f"the warmup data of input '{name}' takes {size} bytes: make its dims {list(told.dims)} smaller"

@@ -6,7 +6,9 @@ A file is a JSON array at any time: what is added goes in front of its closing b
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -23,6 +25,23 @@ logger = logging.getLogger("bident.trace")
 _MOST_WAITING = 10_000
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 """So much may wait for the disk; what comes on top is dropped."""
+
+
+_NO_FILE = "it is no regular file"
+
+
+def obstacle(file: str) -> str:
+    """Why nothing could be written to ``file``, as far as that shows without trying; empty if nothing shows."""
+    folder = Path(file).parent
+    if not folder.is_dir():
+        return "its folder does not exist"
+    if not os.access(folder, os.W_OK):
+        return "its folder is not writable"
+    return _NO_FILE if _is_no_file(Path(file)) else ""
+
+
+def _is_no_file(path: Path) -> bool:
+    return path.exists() and not path.is_file()
 
 
 class TraceFiles:
@@ -86,7 +105,7 @@ class TraceFiles:
                 self._is_broken = False
             except OSError as error:
                 if not self._is_broken:  # or each request would fill the log
-                    logger.error("traces cannot be written to %s: %s", self._file, error)
+                    logger.error("traces cannot be written to %s: %s", self._file, error.strerror)
                 self._is_broken = True
             except Exception:
                 logger.exception("a trace could not be written")
@@ -174,6 +193,8 @@ class _Array:
     def add(self, entries: str) -> None:
         """Append ``entries``, which are JSON with commas between. Raises OSError; then the file is as before."""
         if self._stream is None:
+            if _is_no_file(self.path):  # to open a pipe that nobody reads would hold the thread for ever
+                raise OSError(errno.EINVAL, _NO_FILE)
             self._stream = FileIO(self.path, "w")
         added = b"%b%b]" % (b"," if self._end else b"[", entries.encode("ascii"))
         try:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from bident.errors import invalid_arg
-from bident.observe.trace_files import Spool, TraceFiles
+from bident.observe.trace_files import Spool, TraceFiles, obstacle
 from bident.observe.trace_settings import TraceSetting, TraceStart, described, problem, read_changes
 from bident.wire.infer import InferRequest
 from bident.wire.trace import Trace
@@ -52,6 +52,8 @@ class Tracing:
         self._sample({_ALL: start.setting})
         if start.setting.level and (why := problem(start.setting, start.file)):
             logger.warning("--trace-config: nothing is traced: %s", why)
+        elif start.file and (why := obstacle(start.file)):
+            logger.warning("traces will not be written to %s: %s", start.file, why)
 
     def begin(self, request: InferRequest, headers: Mapping[bytes, bytes]) -> Trace | None:
         """A trace for ``request`` that has just been read, if it is one of those to be traced.

@@ -1,7 +1,17 @@
-"""Every setting of the tensor server once: flag > environment > file > default."""
+"""Every setting of the two servers once: flag > environment > file > default."""
 
-from bident.settings.parse import canonical_flags, parse_tensor_args
+from bident.settings.parse import canonical_flags, parse_tensor_args, parse_text_args
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
+from bident.settings.text import TEXT_TABLE, TextSettings
 
-__all__ = ["TABLE", "Setting", "TensorSettings", "canonical_flags", "parse_tensor_args"]
+__all__ = [
+    "TABLE",
+    "TEXT_TABLE",
+    "Setting",
+    "TensorSettings",
+    "TextSettings",
+    "canonical_flags",
+    "parse_tensor_args",
+    "parse_text_args",
+]

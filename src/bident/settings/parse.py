@@ -15,16 +15,19 @@ from types import MappingProxyType
 from typing import Any
 
 from bident.errors import SettingsError
-from bident.settings.setting import Setting
+from bident.settings.setting import Setting, Table
 from bident.settings.settle import settle
+from bident.settings.settle_text import settle_text
 from bident.settings.tensor import TABLE, TensorSettings
+from bident.settings.text import TEXT_TABLE, TextSettings
 
-_BY_FLAG: dict[str, Setting] = {flag: row for row in TABLE for flag in (row.flag, *row.aliases)}
-_BY_KEY: dict[str, Setting] = {flag.removeprefix("--"): row for flag, row in _BY_FLAG.items()}
-_BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
+_TENSOR = Table("tensor", TABLE)
+_TEXT = Table("text", TEXT_TABLE)
 _NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _SEPARATOR = ";"
 """Between the values of one environment variable: neither paths nor ``name,key=value`` hold it."""
+_TRIMMED = " \t\r\n\"'"
+"""Ollama takes these off the ends of its variables."""
 
 
 @dataclass
@@ -47,23 +50,33 @@ def parse_tensor_args(
     ``defaults``: texts by setting's name that a command prefers to the table's own defaults.
     Raises SettingsError that names the flag, variable or key, what it got and what it takes.
     """
-    given = _from_environment(environ) | _from_flags(argv)
-    named = given["config_file"].texts[-1] if "config_file" in given else config_file
-    if named is not None:
-        given = _from_file(Path(named)) | given
-    values = {name: _value(_BY_NAME[name], entry) for name, entry in given.items()}
-    preferred = {name: _value(_BY_NAME[name], _Given(name, [text])) for name, text in defaults.items()}
+    values = _values(_TENSOR, argv, environ, config_file)
+    preferred = {name: _value(_TENSOR.by_name[name], _Given(name, [text])) for name, text in defaults.items()}
     return settle(TensorSettings(**(preferred | values)), frozenset(values))
+
+
+def parse_text_args(argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None = None) -> TextSettings:
+    """As :func:`parse_tensor_args`, for the text server; of the environment Ollama's variables are heeded too."""
+    return settle_text(TextSettings(**_values(_TEXT, argv, environ, config_file)))
 
 
 def canonical_flags(argv: Sequence[str]) -> list[str]:
     """``argv`` with every flag in full and as one word, however it was written. Raises SettingsError."""
     return [
         f"{row.flag}={text}" if row.takes_value else row.flag
-        for name, given in _from_flags(argv).items()
-        for row in [_BY_NAME[name]]
+        for name, given in _from_flags(_TENSOR, argv).items()
+        for row in [_TENSOR.by_name[name]]
         for text in given.texts
     ]
+
+
+def _values(table: Table, argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None) -> dict[str, Any]:
+    """What the three sources give, by the settings' names."""
+    given = _from_environment(table, environ) | _from_flags(table, argv)
+    named = given["config_file"].texts[-1] if "config_file" in given else config_file
+    if named is not None:
+        given = _from_file(table, Path(named)) | given
+    return {name: _value(table.by_name[name], entry) for name, entry in given.items()}
 
 
 def _value(row: Setting, given: _Given) -> Any:
@@ -74,7 +87,7 @@ def _value(row: Setting, given: _Given) -> Any:
         raise SettingsError(f'Bad option: "{given.source}". {error}') from None
 
 
-def _from_flags(argv: Sequence[str]) -> dict[str, _Given]:
+def _from_flags(table: Table, argv: Sequence[str]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
     rest = list(argv)
     while rest:
@@ -82,51 +95,55 @@ def _from_flags(argv: Sequence[str]) -> dict[str, _Given]:
         if not word.startswith("--") or word == "--":
             raise SettingsError(f"Unexpected argument: {word}")
         flag, equals, text = word.partition("=")
-        row = _find(flag)
+        row = _find(table, flag)
         if not row.takes_value:
             if equals:
                 raise SettingsError(f"option '{row.flag}' doesn't allow an argument")
             text = "true"
         elif not equals:
-            if not rest or rest[0].partition("=")[0] in _BY_FLAG:
+            if not rest or rest[0].partition("=")[0] in table.by_flag:
                 raise SettingsError(f"option '{row.flag}' requires an argument: {row.flag}={row.kind.metavar}")
             text = rest.pop(0)
         given.setdefault(row.name, _Given(row.flag, [])).texts.append(text)
     return given
 
 
-def _find(flag: str) -> Setting:
-    if flag in _BY_FLAG:
-        return _BY_FLAG[flag]
-    starts = {row.flag: row for known, row in _BY_FLAG.items() if known.startswith(flag)}
+def _find(table: Table, flag: str) -> Setting:
+    if flag in table.by_flag:
+        return table.by_flag[flag]
+    starts = {row.flag: row for known, row in table.by_flag.items() if known.startswith(flag)}
     if len(starts) == 1:
         return starts.popitem()[1]
     if starts and flag != "--":
         raise SettingsError(f"option '{flag}' is ambiguous; it may be {' or '.join(sorted(starts)[:6])}")
-    raise SettingsError(f"unrecognized option '{flag}'{_did_you_mean(flag, _BY_FLAG)}")
+    raise SettingsError(f"unrecognized option '{flag}'{_did_you_mean(flag, table.by_flag)}")
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
+def _from_environment(table: Table, environ: Mapping[str, str]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
-    for row in TABLE:
-        text = environ.get(row.environment, "")
-        if text:
+    for row in table.rows:
+        if text := environ.get(row.environment, ""):
             texts = text.split(_SEPARATOR) if row.repeatable else [text]
             given[row.name] = _Given(row.environment, [part for part in texts if part])
+        elif text := environ.get(row.foreign, "").strip(_TRIMMED):
+            given[row.name] = _Given(row.foreign, [text])
     return given
 
 
-def _from_file(path: Path) -> dict[str, _Given]:
-    tables = _read_toml(path)
-    tensor = tables.get("tensor", {})
-    strays = [key for key, value in tables.items() if not isinstance(value, dict)]
-    if strays or not isinstance(tensor, dict):
-        raise SettingsError(f"{path}: '{strays[0] if strays else 'tensor'}' must stand in a [tensor] table")
+def _from_file(table: Table, path: Path) -> dict[str, _Given]:
+    sections = _read_toml(path)
+    section = sections.get(table.section, {})
+    strays = [key for key, value in sections.items() if not isinstance(value, dict)]
+    if strays or not isinstance(section, dict):
+        raise SettingsError(
+            f"{path}: '{strays[0] if strays else table.section}' must stand in a [{table.section}] table"
+        )
     given: dict[str, _Given] = {}
-    for key, value in tensor.items():
-        row = _BY_KEY.get(key.replace("_", "-"))
+    for key, value in section.items():
+        row = table.by_key.get(key.replace("_", "-"))
         if row is None:
-            raise SettingsError(f"{path}: unknown setting '{key}' in [tensor]{_did_you_mean(key, _BY_KEY)}")
+            known = _did_you_mean(key, table.by_key)
+            raise SettingsError(f"{path}: unknown setting '{key}' in [{table.section}]{known}")
         given[row.name] = _Given(f"{key} in {path}", _texts(row, value, f"{path}: '{key}'"))
     return given
 

@@ -15,6 +15,9 @@ from bident.wire.datatypes import DataType
 if TYPE_CHECKING:
     from bident.wire.trace import Trace
 
+RESERVED_PREFIX = "triton_"
+"""Parameters that begin so mean something to the server: clients cannot make them up."""
+
 _MOST_ELEMENTS = (2**63 - 1) // 8
 """As many elements of the widest datatype as numpy can count the bytes of."""
 

@@ -26,7 +26,7 @@ def test_only_what_the_chosen_benchmarks_need_is_asked_for(monkeypatch):
 def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys):
     with pytest.raises(SystemExit):
         run.main(["htpp"])
-    assert "no benchmark htpp; there are http, resnet" in capsys.readouterr().err
+    assert "no benchmark htpp; there are http, grpc, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", run.NAMES)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from bident.cli import main, screen
+from bident.cli import background, main, screen
+from bident.cli.record import STATE_DIR, Record
 from bident.wire.datatypes import BYTES, DATATYPES, from_numpy
 from bident.wire.infer import element_count
 from bident.wire.tensor import pack, unpack
+from tests.unit.cli.stand_in import SERVER
 
 JSON_SIZE = "Inference-Header-Content-Length"
 
@@ -43,6 +48,8 @@ class FakeServer:
     refusal: tuple[int, str] | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of the last request, names in lower case."""
 
     @property
     def port(self) -> int:
@@ -50,6 +57,7 @@ class FakeServer:
 
     def answer(self, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.paths.append(path)
+        self.headers = {name.lower(): value for name, value in headers.items()}
         if path == "/v2/health/live":
             return 200, {}, b""
         if path == "/v2/health/ready":
@@ -226,3 +234,19 @@ def bident(
         return Result(code if isinstance(code, int) else int(code is not None), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def up(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A folder with a repository, and what to call to start the stand-in there; it does not outlive the test."""
+
+    def command(flags: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", SERVER, *flags]
+
+    monkeypatch.setattr(background, "serve_command", command)
+    monkeypatch.setenv("BIDENT_GRPC_PORT", "0")
+    Path("model_repository").mkdir()
+    yield ["up", "--http-port=0", "--metrics-port=0"]
+    record = Record.read(Path(STATE_DIR))
+    if record and record.running():
+        psutil.Process(record.pid).kill()

@@ -120,6 +120,35 @@ def test_the_port_comes_from_the_environment(
     assert (result.code, "BIDENT_HTTP_PORT is 'eight'" in result.err) == (2, True)
 
 
+def test_headers_are_sent_with_every_request(
+    bident: Bident, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIDENT_HEADERS", "")  # what the command leaves there is taken back after the test
+    result = bident("--header", "admin: a;b c", "--header", "X-Team:blue", "ls", "--url", server.url)
+    assert result.code == 0, result.err
+    assert server.headers["admin"] == "a;b c"
+    assert server.headers["x-team"] == "blue"
+
+
+@pytest.mark.parametrize("header", ["admin", "ad min: x", ": x", "admin: é"])
+def test_what_cannot_be_sent_as_a_header_is_refused(
+    bident: Bident, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    monkeypatch.setenv("BIDENT_HEADERS", "")
+    result = bident("--header", header, "ls")
+    assert result.code == 2
+    assert "is no header that can be sent" in result.err
+    monkeypatch.setenv("BIDENT_HEADERS", header)
+    result = bident("ls")
+    assert result.code == 1
+    assert "is no header that can be sent" in result.err
+
+
+def test_a_restricted_api_says_how_commands_send_the_header(bident: Bident, server: FakeServer) -> None:
+    server.refusal = 403, "This API is restricted, expecting header 'admin'"
+    assert "expecting header 'admin'; commands send it with bident --header" in bident("ls", "--url", server.url).err
+
+
 def test_commands_of_the_zoo_are_reached(bident: Bident) -> None:
     result = bident("zoo", "--help")
     assert result.code == 0

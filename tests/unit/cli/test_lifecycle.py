@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -18,82 +17,7 @@ import pytest
 from bident.cli import background, ports, process
 from bident.cli.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident
-
-SERVER = """
-import json, os, signal, sys, threading, time
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-def end_with_the_test(parent=os.getppid(), last=time.monotonic() + 60):
-    while os.getppid() == parent and time.monotonic() < last:
-        time.sleep(0.1)
-    os._exit(9)
-
-threading.Thread(target=end_with_the_test, daemon=True).start()
-flags = dict(word.split("=", 1) for word in sys.argv[1:])
-mode = os.environ.get("FAKE_MODE", "")
-print("flags", json.dumps(flags), flush=True)
-if mode == "dies":
-    sys.exit("cannot open the shutters")
-if mode == "refuses":
-    for message in ("failed to load 'bad': it is \\"damaged\\"", "failed to load all models"):
-        print("E1130 14:59:29.225140 %d app.py:142]" % os.getpid(), json.dumps(message), file=sys.stderr)
-    print("I1130 14:59:29.225140 %d app.py:142]" % os.getpid(), "\\n".join(str(line) for line in range(50)))
-    sys.exit(1)
-if "--log-file" in flags:
-    with open(flags["--log-file"], "a") as log:
-        log.write("a line of the log file\\n")
-
-class Door(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(400 if mode in ("unready", "failed") and "ready" in self.path else 200)
-        self.end_headers()
-
-    def do_POST(self):
-        state = {"failed": "UNAVAILABLE", "unready": "LOADING"}.get(mode, "READY")
-        self.send_response(200)
-        self.end_headers()
-        reason = "loading since 2026-11-30T16:03:12Z" if state == "LOADING" else "no file"
-        self.wfile.write(json.dumps([{"name": "m", "version": "1", "state": state, "reason": reason}]).encode())
-
-def stop(*_):
-    print("asked to stop", flush=True)
-    for left in (2, 1):
-        busy = "Timeout %d: Found 2 model versions that have in-flight inferences: slow, slower" % left
-        busy = json.dumps(busy) if left == 2 else busy  # messages may come unescaped
-        print("I1130 14:59:29.225140 %d app.py:142] %s" % (os.getpid(), busy), flush=True)
-    if mode != "stubborn":
-        os._exit(0)
-
-signal.signal(signal.SIGTERM, stop)
-HTTPServer(("127.0.0.1", int(flags["--http-port"])), Door).serve_forever()
-"""
-
-
-@pytest.fixture(autouse=True)
-def no_server_is_left() -> Iterator[None]:
-    yield
-    record = Record.read(Path(STATE_DIR))
-    if record and record.running():
-        psutil.Process(record.pid).kill()
-
-
-@pytest.fixture
-def up(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A folder with a repository, and what to call to start the stand-in there."""
-
-    def command(flags: Sequence[str]) -> list[str]:
-        return [sys.executable, "-c", SERVER, *flags]
-
-    monkeypatch.setattr(background, "serve_command", command)
-    Path("model_repository").mkdir()
-    return ["up", "--http-port=0", "--metrics-port=0"]
-
-
-def flags() -> dict[str, str]:
-    lines = Path(STATE_DIR, "serve.log").read_text(encoding="utf-8").splitlines()
-    line = next(line for line in lines if line.startswith("flags "))
-    parsed: dict[str, str] = json.loads(line.removeprefix("flags "))
-    return parsed
+from tests.unit.cli.stand_in import SERVER, flags
 
 
 def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
@@ -104,6 +28,8 @@ def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
     assert Path(STATE_DIR, "serve.pid").read_text(encoding="utf-8") == f"{record.pid}\n"
     assert record.url in result.out
     assert "host.docker.internal" in result.out
+    assert record.grpc == f"127.0.0.1:{flags()['--grpc-port']}"
+    assert record.grpc in result.out
     assert flags()["--log-verbose"] == "1"
     assert flags()["--exit-on-error"] == "false"
     if sys.platform != "win32":
@@ -114,7 +40,8 @@ def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
     assert f"Already up (pid {record.pid})" in again.out
     state = bident("status", "--json")
     assert state.code == 0
-    assert json.loads(state.out) | {"running": True, "ready": True, "pid": record.pid} == json.loads(state.out)
+    expected = {"running": True, "ready": True, "pid": record.pid, "grpc": record.grpc}
+    assert json.loads(state.out) | expected == json.loads(state.out)
     assert "1 of 1 models loaded" in bident("status").out
 
     down = bident("down")
@@ -125,6 +52,21 @@ def test_up_status_logs_down(bident: Bident, up: list[str]) -> None:
     assert bident("logs", "-n", 3).out.startswith("asked to stop\n")
     assert bident("status").code == 1
     assert "Nothing to stop" in bident("down").out
+
+
+def test_commands_know_what_the_restricted_apis_of_their_own_server_want(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restricted = ("--http-restricted-api=health,metadata:who=me", "--http-restricted-api=model-repository:admin=x=y")
+    assert bident(*up, *restricted).code == 0
+    record = Record.read(Path(STATE_DIR))
+    assert record is not None
+    assert record.client().credentials.headers == {"who": "me", "admin": "x=y"}
+    if sys.platform != "win32":
+        assert Path(STATE_DIR, "serve.json").stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("BIDENT_HEADERS", "admin: other\nmore: 1")
+    assert record.client().credentials.headers == {"who": "me", "admin": "other", "more": "1"}
+    assert bident("down").code == 0
 
 
 def test_a_server_that_dies_shows_its_last_words(
@@ -214,88 +156,6 @@ def test_a_crash_is_told_from_a_stop(bident: Bident, up: list[str]) -> None:
     assert f"(pid {record.pid}) ended unexpectedly" in again.err
     assert bident("down").code == 0
     assert bident("status").out == "Down. Start it with 'bident up'.\n"
-
-
-def test_flags_that_come_too_late_are_named_and_restart_applies_them(bident: Bident, up: list[str]) -> None:
-    Path("second").mkdir()
-    assert bident(*up, "--log-verbose=1").code == 0
-    first = Record.read(Path(STATE_DIR))
-    assert first is not None
-    assert "ignored" not in bident(*up).err
-    late = bident(*up, "--log-verbose", "2", "--id=x").err
-    assert "It runs without --log-verbose=2 --id=x, ignored here" in late
-    assert "'bident restart --http-port=0 --metrics-port=0 --log-verbose=2 --id=x' applies" in late
-
-    assert bident("restart").code == 0
-    second = Record.read(Path(STATE_DIR))
-    assert second is not None
-    assert second.pid != first.pid
-    assert not first.running()
-    assert flags()["--log-verbose"] == "1"
-
-    # What is wrong is said before anything is stopped.
-    assert bident("restart", "--htp-port=1").code == 2
-    assert second.running()
-    result = bident("restart", *up[1:], "--repo", "model_repository", "--repo", "second")
-    assert result.code == 0, result.err
-    third = Record.read(Path(STATE_DIR))
-    assert third is not None
-    assert third.flags[:2] == ("--model-repository=model_repository", "--model-repository=second")
-    assert "--log-verbose" not in flags()
-    assert bident("down").code == 0
-
-
-def test_restart_keeps_what_the_environment_said(
-    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port, metrics, other = (str(ports.free_port("127.0.0.1")) for _ in range(3))
-    monkeypatch.setenv("BIDENT_HTTP_PORT", port)
-    monkeypatch.setenv("BIDENT_METRICS_PORT", metrics)
-    monkeypatch.setenv("BIDENT_LOG_VERBOSE", "1")
-    assert bident("up", "--id=x").code == 0
-    monkeypatch.delenv("BIDENT_HTTP_PORT")
-    monkeypatch.delenv("BIDENT_METRICS_PORT")
-    monkeypatch.delenv("BIDENT_LOG_VERBOSE")
-
-    kept = bident("restart")
-    assert kept.code == 0, kept.err
-    assert "another one than before" not in kept.err
-    record = Record.read(Path(STATE_DIR))
-    assert record is not None
-    assert (record.url, record.metrics_url) == (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics}")
-    assert psutil.Process(record.pid).environ()["BIDENT_LOG_VERBOSE"] == "1"
-    assert flags()["--id"] == "x"
-
-    # What is given now wins, and a new address is said.
-    monkeypatch.setenv("BIDENT_HTTP_PORT", other)
-    ignored = bident("up").err
-    assert f"It runs without BIDENT_HTTP_PORT={other}, ignored here: 'bident restart' applies that." in ignored
-    moved = bident("restart", "--id=y")
-    assert flags()["--http-port"] == other
-    assert flags()["--metrics-port"] == metrics
-    assert f"http://127.0.0.1:{other}, and it was http://127.0.0.1:{port} (BIDENT_HTTP_PORT={port})" in moved.err
-    assert bident("restart", f"--http-port={port}").code == 0
-    assert flags()["--http-port"] == port
-    # The environment says the same as before: the flag goes before it.
-    assert bident("restart").code == 0
-    assert flags()["--http-port"] == port
-    # It says something new now, which is meant more than a flag of an earlier day.
-    monkeypatch.setenv("BIDENT_HTTP_PORT", str(ports.free_port("127.0.0.1")))
-    assert bident("restart").code == 0
-    assert flags()["--http-port"] == os.environ["BIDENT_HTTP_PORT"]
-    assert bident("down").code == 0
-
-
-def test_up_after_down_says_that_the_address_was_another_one(
-    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = str(ports.free_port("127.0.0.1"))
-    monkeypatch.setenv("BIDENT_HTTP_PORT", port)
-    assert bident("up", "--metrics-port=0").code == 0
-    assert bident("down").code == 0
-    monkeypatch.delenv("BIDENT_HTTP_PORT")
-    assert f"it was http://127.0.0.1:{port} (BIDENT_HTTP_PORT={port})" in bident(*up).err
-    assert bident("down").code == 0
 
 
 def test_a_models_folder_is_no_repository(bident: Bident, up: list[str]) -> None:

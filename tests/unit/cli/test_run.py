@@ -339,3 +339,42 @@ def test_an_optional_input_may_be_left_out(bident: Bident, server: FakeServer) -
     model.config["input"] = [{"name": "extra", "optional": True}]
     assert bident("run", "iris", write("a.json", "[1,2,3,4]"), "--url", server.url).code == 0
     assert list(server.asked[-1]["tensors"]) == ["X"]
+
+
+def corrid(datatype: str) -> dict[str, Any]:
+    """The ``sequence_batching`` of a model that takes its sequence's id as ``datatype``."""
+    control = {"kind": "CONTROL_SEQUENCE_CORRID", "data_type": datatype}
+    return {"control_input": [{"name": "ID", "control": [control]}]}
+
+
+@pytest.mark.parametrize(("datatype", "kind"), [("TYPE_INT32", int), ("TYPE_STRING", str)])
+@pytest.mark.parametrize("source", ["[[1, 2, 3, 4]]", "whole request"])
+def test_a_sequence_model_is_asked_a_sequence_of_one(
+    bident: Bident, server: FakeServer, datatype: str, kind: type, source: str
+) -> None:
+    server.models["iris"].config["sequence_batching"] = corrid(datatype)
+    if source == "whole request":
+        source = json.dumps({"inputs": [{"name": "X", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]})
+    result = bident("run", "iris", source, "--url", server.url)
+    assert result.code == 0, result.err
+    sent = server.asked[-1]["request"]["parameters"]
+    assert (type(sent["sequence_id"]), sent["sequence_start"], sent["sequence_end"]) == (kind, True, True)
+    assert 0 < int(sent["sequence_id"]) < 2**31
+    assert "a sequence of one request" in result.err
+
+
+@pytest.mark.parametrize("place", ["option", "body", "iterative"])
+def test_nothing_is_added_where_the_sequence_is_said_or_not_needed(
+    bident: Bident, server: FakeServer, place: str
+) -> None:
+    server.models["iris"].config["sequence_batching"] = {
+        **corrid("TYPE_INT32"),
+        "iterative_sequence": place == "iterative",
+    }
+    body: dict[str, Any] = {"inputs": [{"name": "X", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+    if place == "body":
+        body["parameters"] = {"sequence_id": 7}
+    words = ["--param", "sequence_id=7"] if place == "option" else []
+    result = bident("run", "iris", json.dumps(body), *words, "--url", server.url)
+    assert result.code == 0, result.err
+    assert server.asked[-1]["request"].get("parameters", {}) == ({} if place == "iterative" else {"sequence_id": 7})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bident.backends.base import Answers, Arrays, RequestInstance, Server
+from bident.engine.cache import ResponseCache
 from bident.engine.ensemble import EnsembleServable
 from bident.engine.servable import LoadedModel, Servable
 from bident.engine.stats import ModelStats
@@ -124,14 +125,22 @@ class Stage:
         servable.request_lanes[0].owner.lane_changed()
         return instance
 
-    def ensemble(self, *steps: str, name: str = "e", decoupled: bool = False, **config: Any) -> EnsembleServable:
-        made = ensemble_config(*steps, name=name, **config)
+    def ensemble(
+        self,
+        *steps: str,
+        name: str = "e",
+        decoupled: bool = False,
+        cache: ResponseCache | None = None,
+        **config: Any,
+    ) -> EnsembleServable:
+        proto = ensemble_config(*steps, name=name, **config).to_proto()
         if decoupled:
-            proto = made.to_proto()
             proto.model_transaction_policy.decoupled = True
-            made = ModelConfig.from_proto(proto)
+        if cache is not None:
+            proto.response_cache.enable = True
+        loaded = LoadedModel(ModelConfig.from_proto(proto), {}, {1: []})
         loop = asyncio.get_running_loop()
-        servable = EnsembleServable(LoadedModel(made, {}, {1: []}), 1, ModelStats(), loop, clients_of(9), self)
+        servable = EnsembleServable(loaded, 1, ModelStats(), loop, clients_of(9), self, cache=cache)
         self.models[name] = servable
         return servable
 

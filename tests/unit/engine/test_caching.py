@@ -32,6 +32,7 @@ from tests.unit.engine.engine_fakes import (
     tensor,
     turns,
 )
+from tests.unit.engine.ensemble_stage import Stage, reached, step, values
 
 CACHED = "response_cache { enable: true }"
 LARGE = 1 << 20
@@ -184,6 +185,46 @@ async def test_versions_and_loads_do_not_see_each_others_answers() -> None:
     await turns()
 
     assert cache.count == 1, "what was unloaded has left nothing behind"
+
+
+@on_loop
+async def test_an_ensemble_forgets_what_members_answered_that_have_been_replaced() -> None:
+    cache = ResponseCache(LARGE)
+    stage = Stage()
+    stage.plus("plus", 1)
+    stage.ensemble(step("plus", "X=X", "Y=Y"), name="inner")
+    outer = stage.ensemble(step("inner", "X=X", "Y=Y"), name="outer", cache=cache)
+    assert values(await ask_once(outer, 1)) == [[2, 0]]
+    assert values(await ask_once(outer, 1)) == [[2, 0]]
+    assert counts(outer)["cache_hit"] == 1
+
+    stage.plus("plus", 10)
+
+    assert values(await ask_once(outer, 1)) == [[11, 9]]
+    assert values(await ask_once(outer, 1)) == [[11, 9]]
+    assert counts(outer)["cache_hit"] == 2
+    assert cache.count == 1
+
+
+@on_loop
+async def test_an_answer_of_members_that_have_been_replaced_meanwhile_is_not_kept() -> None:
+    cache = ResponseCache(LARGE)
+    stage = Stage()
+    slow = stage.open("slow")
+    outer = stage.ensemble(step("slow", "X=X", "Y=Y"), cache=cache)
+    old, new = ask(1), ask(2)
+    infer(outer, old)
+    await reached(slow)
+
+    quick = stage.plus("slow", 10)
+    infer(outer, new)
+    slow.say([2, 0])
+    await answered(old, new)
+
+    assert values(old) == [[2, 0]]
+    assert cache.count == 1
+    assert values(await ask_once(outer, 1)) == [[11, 9]]
+    assert len(quick.batches) == 2
 
 
 @on_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,7 @@ def test_a_sample_that_no_memory_could_hold_is_refused() -> None:
     io = IO.replace("[ 2 ]", "[ -1 ]")
     assert "make its dims" in refusal(sample().replace("[ 2 ]", f"[ {10**18} ]"), io=io)
     assert "make its dims" in refusal(sample().replace("[ 2 ]", f"[ {10**18}, {10**18} ]"), io=io)
+    assert "lower its batch_size, 8" in refusal(sample(size=8).replace("[ 2 ]", f"[ {2**26} ]"), io=io)
 
 
 # Runs
@@ -223,6 +225,28 @@ async def test_instances_that_see_single_requests_are_warmed_up_too_and_then_ser
             held.finish()
     await until(lambda: all(request.is_answered for request in requests))
     assert servable.scheduler.is_idle
+
+
+@on_loop
+async def test_others_get_their_turn_between_the_runs_of_an_instance_that_answers_at_once() -> None:
+    hand = Hand()
+    servable = servable_of(model_config(BATCHING), hand)  # type: ignore[arg-type]
+    await servable.start()
+    take, taken_before = hand.execute_requests, []
+
+    def answer_at_once(*batch: Any) -> None:
+        take(*batch)
+        taken_before.append(len(turned))
+        hand.batches[-1].finish()
+
+    hand.execute_requests = answer_at_once  # type: ignore[method-assign]
+    turned: list[None] = []
+    warming = asyncio.ensure_future(warmed(servable, sample(more="count: 50")))
+    while not warming.done():
+        await asyncio.sleep(0)
+        turned.append(None)
+
+    assert len(set(taken_before)) == len(taken_before) == 50
 
 
 @on_loop
@@ -340,6 +364,31 @@ async def test_a_stop_does_not_wait_for_a_warmup_that_hangs(tmp_path: Path) -> N
     assert house.lifecycle.close(), "it is told that a thread is still inside a model"
     assert not held.closed, "what the thread uses is not taken from it"
     held.release()
+
+
+@on_loop
+async def test_a_stop_waits_for_as_long_as_it_may_until_what_was_being_warmed_up_is_closed(tmp_path: Path) -> None:
+    hand = Hand()
+    closing = asyncio.Event()
+    close = hand.close
+
+    async def close_slowly() -> None:
+        await closing.wait()
+        await close()
+
+    hand.close = close_slowly  # type: ignore[method-assign]
+    house = House(tmp_path, lambda files, config: hand)  # type: ignore[arg-type, return-value]
+    loading = asyncio.ensure_future(house.load(text=BATCHING + sample()))
+    await until(lambda: hand.batches)
+
+    loading.cancel()
+    assert await house.lifecycle.retire_all(0.0) == ["m"]
+    stopping = asyncio.ensure_future(house.lifecycle.retire_all(20.0))
+    await turns()
+    closing.set()
+    assert await stopping == []
+    assert hand.closed
+    assert loading.cancelled()
 
 
 # Sequence models

@@ -101,6 +101,12 @@ def test_states_that_cannot_be_kept_are_refused(batching: str, fragment: str) ->
     assert fragment in refusal(batching)
 
 
+def test_fewer_than_no_candidates_are_refused() -> None:
+    message = refusal("oldest { max_candidate_sequences: -1 }")
+    assert "maximum candidate sequences must not be negative" in message
+    assert "change max_candidate_sequences, now -1" in message
+
+
 # What a state starts with
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +194,23 @@ def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: pyte
     ask(made, 3)
     made.close(10)
 
-    assert [record.message.partition(":")[0] for record in caplog.records] == [
-        f"traces cannot be written to {tmp_path / 'nowhere' / 't'}"
+    file = tmp_path / "nowhere" / "t"
+    assert [record.message for record in caplog.records] == [
+        f"traces will not be written to {file}: its folder does not exist",
+        f"traces cannot be written to {file}: No such file or directory",
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes have no place among Windows' files")
+def test_a_pipe_that_nobody_reads_holds_nothing_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "t")
+    made = tracing(tmp_path)
+    ask(made)
+    started = time.monotonic()
+    made.close(20)
+
+    assert time.monotonic() - started < 10, "the thread has ended by itself"
+    assert [record.message.rpartition(": ")[2] for record in caplog.records] == ["it is no regular file"] * 2
 
 
 def test_what_does_not_fit_is_dropped(

@@ -1,1 +1,1 @@
-"""The gRPC door: HTTP/2 on the server's own loop, and the services it carries."""
+"""The gRPC door: HTTP/2 on the server's own loop (docs/decisions/0007-grpc-on-the-loop.md), and what it carries."""

@@ -81,14 +81,15 @@ class Control:
         self._memory.cuda_regions(request.name)
         return pb.CudaSharedMemoryStatusResponse()
 
-    def cuda_memory_register(self, request: Any) -> Any:
+    async def cuda_memory_register(self, request: Any) -> Any:
         """Refused: there are no GPUs."""
-        self._memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
+        where = (request.raw_handle, request.device_id, request.byte_size)
+        await self._engine.apply(_MEMORY, "register_cuda", request.name, *where)
         return pb.CudaSharedMemoryRegisterResponse()
 
-    def cuda_memory_unregister(self, request: Any) -> Any:
+    async def cuda_memory_unregister(self, request: Any) -> Any:
         """A success: there is none."""
-        self._memory.unregister_cuda(request.name)
+        await self._engine.apply(_MEMORY, "unregister_cuda", request.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 
     # Settings

@@ -147,7 +147,7 @@ class Outflow:
         for piece in pieces:
             stream.queue.append(memoryview(piece))
             size += len(piece)
-        stream.unsent += size
+        stream.queued += size
         self.unsent += size
         self._held.size += size
         self.make_ready(stream)
@@ -155,7 +155,7 @@ class Outflow:
     def drop(self, stream: Stream) -> None:
         """Forget what waits in the queue of ``stream``."""
         stream.queue.clear()
-        self._took(stream, stream.unsent)
+        self._took(stream, stream.queued)
 
     def flush(self) -> None:
         """Hand over what this turn of the loop has written, and as much of the queues as may go."""
@@ -227,7 +227,7 @@ class Outflow:
 
     def make_ready(self, stream: Stream) -> None:
         """Give ``stream`` its turns, if it has something to send and its window is open."""
-        if stream.unsent and not stream.is_ready and self.room(stream) > 0:
+        if stream.queued and not stream.is_ready and self.room(stream) > 0:
             stream.is_ready = True
             self._ready.append(stream)
             self._want_flush()
@@ -258,7 +258,7 @@ class Outflow:
 
     def _write_part(self, stream: Stream) -> None:
         """Write one frame of what ``stream`` has in its queue."""
-        size = min(stream.unsent, self.max_frame, self.window, self.room(stream))
+        size = min(stream.queued, self.max_frame, self.window, self.room(stream))
         queue = stream.queue
         self._pieces.append(HEAD.pack(size << 8 | _DATA_WORD, 0, stream.number))
         left = size
@@ -276,6 +276,6 @@ class Outflow:
         self._took(stream, size)
 
     def _took(self, stream: Stream, size: int) -> None:
-        stream.unsent -= size
+        stream.queued -= size
         self.unsent -= size
         self._held.size -= size

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from bident.errors import ServeError, invalid_arg
-from bident.wire.infer import InferRequest
+from bident.wire.infer import RESERVED_PREFIX, InferRequest
 from bident.wire.shown import shown
 
-_RESERVED_PREFIX = "triton_"
 _EMPTY_FINAL = "triton_enable_empty_final_response"
 _CUSTOM = ("int64_param", "bool_param", "string_param", "double_param")
 _CUSTOM_WORDS = "int64_param, bool_param, or string_param"
@@ -87,10 +86,10 @@ def _custom(parameters: Any) -> dict[str, Any]:
     for key in sorted(parameters):
         if key in _WORDS:
             continue
-        if key.startswith(_RESERVED_PREFIX):
+        if key.startswith(RESERVED_PREFIX):
             raise invalid_arg(
-                f"parameter keys starting with '{_RESERVED_PREFIX}' are reserved for Triton usage. Only the following "
-                f"keys starting with '{_RESERVED_PREFIX}' are allowed: {_EMPTY_FINAL}; rename {shown(key)}"
+                f"parameter keys starting with '{RESERVED_PREFIX}' are reserved for Triton usage. Only the following "
+                f"keys starting with '{RESERVED_PREFIX}' are allowed: {_EMPTY_FINAL}; rename {shown(key)}"
             )
         custom[key] = _value(parameters, key, *_CUSTOM, expected=_CUSTOM_WORDS)
     return custom

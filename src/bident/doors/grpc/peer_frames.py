@@ -160,7 +160,7 @@ def take_window_update(connection: GrpcConnection, control: ControlFrame) -> Non
         connection.calls.fail_stream(control.number, ErrorCode.FLOW_CONTROL_ERROR)
     else:
         stream.credit += increment
-        if stream.unsent:
+        if stream.queued:
             outflow.make_ready(stream)
 
 

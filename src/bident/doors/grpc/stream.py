@@ -39,7 +39,8 @@ class Stream:
     is_streaming: bool = False
     inbox: Inbox | None = None
     """What has come and is not a whole message yet, or may not be taken yet."""
-    unsent: int = 0
+    queued: int = 0
+    """How many bytes wait in the queue."""
     is_ready: bool = False
     """The outflow has it among those that wait for their turn."""
     credit: int = 0
@@ -70,6 +71,11 @@ class Stream:
     def metadata(self) -> Mapping[bytes, bytes]:
         """What came with the call."""
         return self.head.metadata
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes of answers the client has not taken."""
+        return self.queued if self._outbox is None else self.queued + self._outbox.size
 
     # For the service
 
@@ -129,7 +135,7 @@ class Stream:
         if not self._begun:
             self._begin(answer_heads.OK_HEAD)
         size = len(message) + PREFIX
-        if not self.unsent and size <= min(outflow.quick, outflow.window, outflow.room(self)):
+        if not self.queued and size <= min(outflow.quick, outflow.window, outflow.room(self)):
             outflow.write_message(self, message, size)
         else:
             self._enqueue(0, message)
@@ -145,7 +151,7 @@ class Stream:
         """Write the trailers, or have them follow what still waits."""
         if not self._begun:
             self._write_end(answer_heads.trailers_only(status, message))
-        elif self.unsent:
+        elif self.queued:
             self._end = answer_heads.trailers(status, message)
         else:
             self._write_end(answer_heads.trailers(status, message))
@@ -176,7 +182,7 @@ class Stream:
         if self.is_closed:
             return
         self._tell()
-        if self.is_over or (self._begun and self.unsent):
+        if self.is_over or (self._begun and self.queued):
             # Its trailers wait already, or a message may have been sent in part, which none can follow.
             self._calls.reset(self.number, ErrorCode.CANCEL)
             self.cancel()
@@ -186,7 +192,7 @@ class Stream:
     def cancel(self) -> None:
         """The client, or the whole connection, has gone: nothing can be sent any more."""
         self._tell()
-        if self.unsent:
+        if self.queued:
             self._calls.outflow.drop(self)
         self._close()
 

@@ -36,11 +36,11 @@ logger = logging.getLogger("bident.grpc")
 _ANSWERED = Outcome.ANSWERED
 _MOST_REQUESTS = 1024
 """So many requests of a stream may be under way; the next ones wait with the client."""
+_MOST_BYTES = 256 << 20
+"""The same for the bytes of their messages."""
 _CROWD = 65_536
 """With more under way on all streams together, each may have ``_MOST_IN_CROWD``."""
 _MOST_IN_CROWD = 16
-_MOST_BYTES = 256 << 20
-"""The same for the bytes of their messages."""
 _MOST_OWED = 1 << 20
 """Nor are requests taken while more than these many bytes of answers wait for the client."""
 _LOOK_SECONDS = 0.02

@@ -19,8 +19,8 @@ from bident.doors.access import Api
 from bident.doors.http import generate_request, generate_response, v2_json, v2_request
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes, Serve
+from bident.doors.http.v2_answering import Answering
 from bident.doors.http.v2_elements import ALLOWED, INTEGER
-from bident.doors.http.v2_request import Answering
 from bident.engine.shared_memory import SharedMemory
 from bident.errors import Code, MalformedError, ServeError
 from bident.model.config import ModelConfig

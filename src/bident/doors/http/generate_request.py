@@ -19,7 +19,7 @@ from bident.doors.http.hints import json_hint
 from bident.doors.http.v2_elements import tensor_data
 from bident.doors.http.v2_json import LARGE_BODY, trimmed
 from bident.doors.http.v2_large import elements_of, keys_of, length_of, loads_large, plain
-from bident.doors.http.v2_request import INT64
+from bident.doors.http.v2_parameters import INT64
 from bident.errors import MalformedError, ServeError, invalid_arg
 from bident.model.config import ModelConfig, TensorSpec
 from bident.wire.infer import InferInput, InferRequest, element_count

@@ -6,14 +6,10 @@ the protocol extensions' documents).
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import orjson
 
@@ -28,8 +24,9 @@ from bident.doors.http.exchange import JSON, Buffer, Exchange
 from bident.doors.http.generate import Generate
 from bident.doors.http.routes import Routes
 from bident.doors.http.traced import begin_trace, sending
-from bident.doors.http.v2_json import loads
-from bident.doors.http.v2_request import JSON_ANSWER, Answering, is_long, parse, parse_raw
+from bident.doors.http.v2_answering import JSON_ANSWER, Answering
+from bident.doors.http.v2_repository import RepositoryRoutes
+from bident.doors.http.v2_request import is_long, parse, parse_raw
 from bident.doors.http.v2_response import encode, encode_json
 from bident.doors.http.v2_settings import SettingsRoutes
 from bident.doors.http.v2_shared_memory import SharedMemoryRoutes
@@ -39,7 +36,6 @@ from bident.engine.servable import Servable
 from bident.errors import Code, ServeError, invalid_arg
 from bident.model import pbtxt
 from bident.wire.infer import InferRequest, InferResponse, Outcome
-from bident.wire.shown import shown
 
 logger = logging.getLogger("bident.http")
 
@@ -79,19 +75,15 @@ class V2:
         routes.add("GET", "/v2/health/live", self.live, api=Api.HEALTH)
         routes.add("GET", "/v2/health/ready", self.ready, api=Api.HEALTH)
         routes.add("GET", "/v2/models/stats", self.stats, defaults=("", ""), api=Api.STATISTICS)
-        routes.add("POST", "/v2/repository/index", self.index, api=Api.MODEL_REPOSITORY)
         for model, version in (("/v2/models/{}", ("",)), ("/v2/models/{}/versions/{#}", ())):
             routes.add("GET", model, self.model_metadata, defaults=version, api=Api.METADATA)
             routes.add("GET", f"{model}/ready", self.model_ready, defaults=version, api=Api.HEALTH)
             routes.add("GET", f"{model}/config", self.model_config, defaults=version, api=Api.MODEL_CONFIG)
             routes.add("GET", f"{model}/stats", self.stats, defaults=version, api=Api.STATISTICS)
             routes.add("POST", f"{model}/infer", self.infer, binary=True, defaults=version, api=Api.INFERENCE)
-        for repository in ("/v2/repository", "/v2/repository/{}"):
-            routes.add("POST", f"{repository}/index", self.index, api=Api.MODEL_REPOSITORY)
-            routes.add("POST", f"{repository}/models/{{}}/load", self.load, api=Api.MODEL_REPOSITORY)
-            routes.add("POST", f"{repository}/models/{{}}/unload", self.unload, api=Api.MODEL_REPOSITORY)
         Generate(self._engine, compatible=self._compatible, forwarding=self._forwarding).routes_into(routes)
         SharedMemoryRoutes(self._engine).routes_into(routes)
+        RepositoryRoutes(self._engine).routes_into(routes)
         SettingsRoutes(self._engine).routes_into(routes)
         return routes
 
@@ -132,34 +124,6 @@ class V2:
         """The figures of one model, or of all."""
         name, version = exchange.params
         exchange.respond_json(orjson.dumps(await reports.statistics(self._engine, name, version)))
-
-    # Model control
-
-    async def index(self, exchange: Exchange) -> None:
-        """What the repositories hold and where each version stands."""
-        document = loads(exchange.body) if exchange.body else {}
-        ready = document.get("ready", False)
-        if type(ready) is not bool:
-            raise invalid_arg("Unable to parse 'ready': attempt to access JSON non-boolean as boolean")
-        exchange.respond_json(orjson.dumps(await self._engine.index(ready=ready)))
-
-    async def load(self, exchange: Exchange) -> None:
-        """Load or reload a model; the answer comes when it serves, or with the reason why it does not."""
-        name = _controlled_model(exchange)
-        # Files of hundreds of megabytes may come along: no other client waits for their base64.
-        config, files = await asyncio.get_running_loop().run_in_executor(None, _load_request, exchange.body)
-        await self._engine.load(name, config, files)
-        exchange.respond(200)
-
-    async def unload(self, exchange: Exchange) -> None:
-        """Take a model out of service; the answer comes when no new request reaches it."""
-        name = _controlled_model(exchange)
-        parameters = _control_body(exchange.body, "unload")
-        dependents = parameters.get("unload_dependents", False)
-        if type(dependents) is not bool:
-            raise invalid_arg("unload parameter 'unload_dependents' must be true or false")
-        await self._engine.unload(name, dependents=dependents)
-        exchange.respond(200)
 
     # Inference
 
@@ -325,50 +289,3 @@ def _header_length(raw: bytes, size: int) -> int:
     if not 0 <= length <= size:
         raise invalid_arg(f"inference header size should be in range (0, {size}), got: {text}")
     return length
-
-
-def _controlled_model(exchange: Exchange) -> str:
-    if len(exchange.params) > 1:
-        raise ServeError(
-            Code.UNSUPPORTED, "'repository_name' specification is not supported: use /v2/repository/models/NAME/..."
-        )
-    return exchange.params[0]
-
-
-def _control_body(body: bytes, verb: str) -> dict[str, Any]:
-    """The ``parameters`` object of a load or unload body; empty where there is none."""
-    if not body.strip():
-        return {}
-    document = loads(body)
-    unknown = [key for key in document if key != "parameters"]
-    if unknown:
-        raise invalid_arg(
-            f"unexpected key {shown(unknown[0])} in a {verb} request: everything goes under 'parameters', as in "
-            '{"parameters": {"config": "{...}"}}'
-        )
-    parameters = document.get("parameters", {})
-    if type(parameters) is not dict:
-        raise invalid_arg("Unable to parse 'parameters': it must be a JSON object")
-    return parameters
-
-
-def _load_request(body: bytes) -> tuple[str | None, dict[str, bytes]]:
-    """The config override and the files that the body of a load request carries."""
-    config: str | None = None
-    files: dict[str, bytes] = {}
-    for key, value in _control_body(body, "load").items():
-        if key != "config" and not key.startswith("file:"):
-            raise invalid_arg(f"Unrecognized load parameter {shown(key)}: use 'config' or 'file:<version>/<name>'")
-        if type(value) is not str:
-            raise invalid_arg(
-                f"attempt to access JSON non-string as string: load parameter {shown(key)} must be a string"
-                + (" that holds the config as JSON" if key == "config" else " in base64")
-            )
-        if key == "config":
-            config = value
-        else:
-            try:
-                files[key.removeprefix("file:")] = base64.b64decode(value, validate=True)
-            except (binascii.Error, ValueError):
-                raise invalid_arg(f"load parameter {shown(key)} is not valid base64") from None
-    return config, files

@@ -3,69 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import orjson
-
-from bident.doors.answers import Want
 from bident.doors.declared_tensors import MAX_DIMS, MAX_ELEMENTS, MOST_ITEMS, bad_datatype, bad_shape
+from bident.doors.http.v2_answering import AS_JSON, BINARY_ANSWER, JSON_ANSWER, Answering, forms_of
 from bident.doors.http.v2_elements import tensor_data
 from bident.doors.http.v2_json import loads
+from bident.doors.http.v2_parameters import REGION, apply_parameters, misread, window_of
 from bident.doors.shared_tensors import SharedInput
-from bident.engine.shared_memory import SharedMemory, Window
+from bident.engine.shared_memory import SharedMemory
 from bident.errors import MalformedError, ServeError, invalid_arg
 from bident.model.config import ModelConfig
 from bident.wire.datatypes import BYTES, DATATYPES, DataType
 from bident.wire.infer import InferInput, InferRequest, element_count, is_addressable
 from bident.wire.shown import shown
 from bident.wire.tensor import unpack
-
-INT64 = range(-(2**63), 2**63)
-"""What an integer parameter of a request can be; larger ones become doubles."""
-_RESERVED_PREFIX = "triton_"
-_REGION = "shared_memory_region"
-
-
-def write(document: dict[str, Any]) -> bytes:
-    """An answer's JSON: numbers as short as they can be, NaN and infinities as null."""
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-@dataclass(frozen=True)
-class OutputForm:
-    """How the client wants one output: in the binary part or not, and as its ``classes`` best labels if > 0.
-
-    With a ``window`` it is written there, and the answer has no data of it.
-    """
-
-    binary: bool = False
-    classes: int = 0
-    window: Window | None = None
-
-
-@dataclass(frozen=True)
-class Answering:
-    """How the client wants its answer: per named output, and for outputs it did not name.
-
-    ``shared``: what has to be read from shared memory before there can be one; ``write`` prints its JSON.
-    """
-
-    forms: dict[str, OutputForm]
-    default: OutputForm
-    shared: tuple[SharedInput, ...] = ()
-    write: Callable[[dict[str, Any]], bytes] = write
-
-    def want(self, name: str) -> Want:
-        """How the output ``name`` is wanted, but for where in the answer its data stand."""
-        form = self.forms.get(name, self.default)
-        return form.classes if form.window is None else form.window
-
-
-_AS_JSON = OutputForm()
-_AS_BINARY = OutputForm(binary=True)
-JSON_ANSWER = Answering({}, _AS_JSON)
-BINARY_ANSWER = Answering({}, _AS_BINARY)
 
 
 def is_long(body: bytes, header_length: int | None, limit: int) -> bool:
@@ -119,11 +72,11 @@ def parse(
     request = InferRequest(model[0], model[1], request_id, inputs, received_ns)
     answering = JSON_ANSWER
     parameters = document.get("parameters")
-    if parameters is not None and _apply_parameters(request, parameters):
+    if parameters is not None and apply_parameters(request, parameters):
         answering = BINARY_ANSWER
     outputs = document.get("outputs")
     if outputs is not None and outputs != []:  # anything else that is false is a mistake, not all outputs
-        answering = Answering(_outputs(outputs, memory), _AS_JSON)
+        answering = Answering(forms_of(outputs, memory), AS_JSON)
         request.outputs = list(answering.forms)
     if shared:
         answering = replace(answering, shared=tuple(shared))
@@ -255,8 +208,8 @@ def _fill(
     source = _source(item, name, parameters)
     if source == "data":
         tensor.data = tensor_data(name, datatype, shape, count, item["data"])
-    elif source == _REGION:
-        shared.append(SharedInput(tensor, _window(parameters, memory)))
+    elif source == REGION:
+        shared.append(SharedInput(tensor, window_of(parameters, memory)))
     else:
         tensor.data = unpack(name, datatype, shape, count, binary.take(name, parameters["binary_data_size"]))
 
@@ -264,21 +217,10 @@ def _fill(
 def _source(item: dict[str, Any], name: str, parameters: dict[str, Any]) -> str:
     """Where the elements of an input with ``parameters`` are: the one key of the three that it has."""
     sources = ["data"] if "data" in item else []
-    sources += [key for key in ("binary_data_size", _REGION) if key in parameters]
+    sources += [key for key in ("binary_data_size", REGION) if key in parameters]
     if len(sources) != 1:
         raise _one_source(name, sources)
     return sources[0]
-
-
-def _window(parameters: dict[str, Any], memory: SharedMemory) -> Window:
-    """The part of a region that the ``parameters`` of an input or output name."""
-    region = parameters[_REGION]
-    if type(region) is not str:
-        raise misread(_REGION, parameters, "string", "it is the name of a registered region")
-    offset = _unsigned("shared_memory_offset", parameters.get("shared_memory_offset", 0))
-    return memory.view(
-        region, offset, _unsigned("shared_memory_byte_size", parameters.get("shared_memory_byte_size", 0))
-    )
 
 
 def _one_source(name: str, sources: list[str]) -> ServeError:
@@ -287,15 +229,6 @@ def _one_source(name: str, sources: list[str]) -> ServeError:
         "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
         f"'shared_memory_region' in 'parameters'. But input {shown(name)} sets{given}"
     )
-
-
-def misread(key: str, item: Any, kind: str, hint: str) -> ServeError:
-    """The error for the member ``key`` of ``item`` that is not there or is no ``kind``, in Triton's words."""
-    if type(item) is dict and key in item:
-        problem = f"attempt to access JSON non-{kind} as {kind}: {hint}, got {shown(item[key])}"
-    else:
-        problem = f"attempt to access non-existing object member '{key}': {hint}, got {shown(item)}"
-    return MalformedError(f"Unable to parse '{key}': {problem}")
 
 
 def _bad_inputs(document: dict[str, Any]) -> ServeError:
@@ -307,85 +240,3 @@ def _bad_inputs(document: dict[str, Any]) -> ServeError:
     if type(document["inputs"]) is list:
         return invalid_arg(f"Unable to parse 'inputs': there are more than {MOST_ITEMS} inputs")
     return MalformedError("Unable to parse 'inputs': attempt to access JSON non-array as array")
-
-
-def _apply_parameters(request: InferRequest, parameters: Any) -> bool:
-    """Read the request's parameters into ``request``; returns whether outputs go to the binary part by default."""
-    if type(parameters) is not dict:
-        raise MalformedError(
-            "failed to get request params.: attempt to get members for non-object: 'parameters' must be a JSON object"
-        )
-    custom = dict(parameters)
-    binary = _boolean("binary_data_output", custom.pop("binary_data_output", False))
-    request.priority = _unsigned("priority", custom.pop("priority", 0))
-    request.timeout_us = _unsigned("timeout", custom.pop("timeout", 0))
-    request.sequence_start = _boolean("sequence_start", custom.pop("sequence_start", False))
-    request.sequence_end = _boolean("sequence_end", custom.pop("sequence_end", False))
-    sequence = custom.pop("sequence_id", 0)
-    if type(sequence) is not str and (type(sequence) is not int or sequence < 0):
-        raise misread("sequence_id", parameters, "string", "it must be that or an integer >= 0")
-    request.sequence_id = sequence
-    for key, value in custom.items():
-        _check_parameter(key, value)
-        if type(value) is int and value not in INT64:
-            custom[key] = float(value)  # as Triton has it: 64-bit integers with a sign, or doubles
-    request.parameters = custom or None
-    return binary
-
-
-def _check_parameter(key: str, value: Any) -> None:
-    if key.startswith(_RESERVED_PREFIX):
-        raise invalid_arg(
-            f"parameter keys starting with '{_RESERVED_PREFIX}' are reserved for Triton usage and should not "
-            f"be specified: rename {shown(key)}"
-        )
-    elif type(value) not in (str, int, float, bool):
-        raise invalid_arg(
-            f"parameter {shown(key)} has invalid type. It should be either 'bool', 'int', 'float' or 'string'"
-        )
-
-
-def _boolean(key: str, value: Any) -> bool:
-    if type(value) is not bool:
-        raise MalformedError(
-            f"Unable to parse {shown(key)}: attempt to access JSON non-boolean as boolean, got {shown(value)}"
-        )
-    return value
-
-
-def _unsigned(key: str, value: Any, verb: str = "parse") -> int:
-    if type(value) is not int or value < 0:
-        raise MalformedError(
-            f"Unable to {verb} {shown(key)}: attempt to access JSON non-unsigned-integer as unsigned-integer, "
-            f"got {shown(value)}"
-        )
-    return value
-
-
-def _outputs(outputs: Any, memory: SharedMemory) -> dict[str, OutputForm]:
-    if type(outputs) is not list:
-        raise MalformedError("Unable to parse 'outputs': attempt to access JSON non-array as array")
-    if len(outputs) > MOST_ITEMS:
-        raise invalid_arg(f"Unable to parse 'outputs': there are more than {MOST_ITEMS} outputs")
-    forms: dict[str, OutputForm] = {}
-    for item in outputs:
-        name = item.get("name") if type(item) is dict else None
-        if type(name) is not str:
-            raise misread("name", item, "string", 'each output must be a JSON object such as {"name": "..."}')
-        if name in forms:
-            raise invalid_arg(f"output {shown(name)} already exists in request")
-        forms[name] = _form(name, item.get("parameters"), memory)
-    return forms
-
-
-def _form(name: str, parameters: Any, memory: SharedMemory) -> OutputForm:
-    if type(parameters) is not dict:  # as Triton has it: anything else is as good as none
-        return _AS_JSON
-    binary = _boolean("binary_data", parameters.get("binary_data", False))
-    classes = _unsigned("classification", parameters.get("classification", 0), "set")
-    if _REGION not in parameters:
-        return OutputForm(binary, classes)
-    for key, value in (("classification", classes), ("binary_data", binary)):
-        if value:
-            raise invalid_arg(f"Output can't set both '{_REGION}' and '{key}': output {shown(name)}")
-    return OutputForm(window=_window(parameters, memory))

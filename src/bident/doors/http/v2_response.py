@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bident.doors.answers import takes_long, template_of
 from bident.doors.classification import classify
 from bident.doors.http.exchange import Buffer
-from bident.doors.http.v2_request import JSON_ANSWER, Answering
+from bident.doors.http.v2_answering import JSON_ANSWER, Answering
 from bident.doors.shared_tensors import write_output
 from bident.engine.servable import Servable
 from bident.errors import Code, ServeError

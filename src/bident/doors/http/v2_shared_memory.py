@@ -13,7 +13,7 @@ from bident.doors.access import Api
 from bident.doors.http.exchange import Exchange
 from bident.doors.http.routes import Routes
 from bident.doors.http.v2_json import loads
-from bident.doors.http.v2_request import misread
+from bident.doors.http.v2_parameters import misread
 from bident.engine.engine import Engine
 from bident.errors import invalid_arg
 from bident.wire.shown import shown

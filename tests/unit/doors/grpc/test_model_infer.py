@@ -16,7 +16,7 @@ from bident.doors.grpc import inference
 from bident.doors.grpc.call import Status
 from bident.doors.grpc.messages import pb
 from bident.wire.datatypes import DATATYPES
-from bident.wire.tensor import pack
+from tests.unit.doors.grpc.grpc_questions import parameter, question, raw, refused, typed
 from tests.unit.doors.grpc.grpc_stage import FakeCall, RefusedError, Site
 
 TYPED: dict[str, tuple[str, list[Any]]] = {
@@ -33,41 +33,8 @@ TYPED: dict[str, tuple[str, list[Any]]] = {
     "FP64": ("fp64_contents", [1e300, -1.5]),
     "BYTES": ("bytes_contents", [b"", b"\xff\x00"]),
 }
-
-
 REGION = "'shared_memory_region' parameter"
 WRONG_TYPE = "invalid value type for '{}' parameter, expected {}"
-
-
-def question(datatype: str = "FP32", shape: tuple[int, ...] = (1, 2), model: str = "", **fields: Any) -> Any:
-    request = pb.ModelInferRequest(model_name=model or datatype.lower(), **fields)
-    request.inputs.add(name="X", datatype=datatype, shape=shape)
-    return request
-
-
-def raw(datatype: str, values: list[Any], shape: tuple[int, ...] = (1, 2), **fields: Any) -> Any:
-    request = question(datatype, shape, **fields)
-    array = np.array(values, dtype=DATATYPES[datatype].numpy)
-    request.raw_input_contents.append(bytes(pack(array, DATATYPES[datatype])))
-    return request
-
-
-def typed(datatype: str, field: str, values: list[Any], shape: tuple[int, ...] = (1, 2), **fields: Any) -> Any:
-    request = question(datatype, shape, **fields)
-    getattr(request.inputs[0].contents, field).extend(values)
-    return request
-
-
-def parameter(value: Any, kind: str = "") -> Any:
-    kinds = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
-    return pb.InferParameter(**{kind or kinds[type(value)]: value})
-
-
-def refused(site: Site, request: Any) -> str:
-    with pytest.raises(RefusedError) as caught:
-        site.infer(request)
-    assert caught.value.status is Status.INVALID_ARGUMENT, caught.value
-    return caught.value.details
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
@@ -327,56 +294,6 @@ class TestOutputs:
         request = raw("BOOL", [True, False])
         request.outputs.add(name="Y").parameters["classification"].CopyFrom(parameter(1))
         assert "class result not available for output due to unsupported type" in refused(site, request)
-
-
-class TestSharedMemory:
-    @pytest.mark.parametrize("part", ["inputs", "outputs"])
-    @pytest.mark.parametrize(
-        ("parameters", "text"),
-        [
-            (
-                {"shared_memory_region": 1},
-                "invalid value type for 'shared_memory_region' parameter{}, expected string_param",
-            ),
-            (
-                {"shared_memory_offset": 1},
-                "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter{}",
-            ),
-            (
-                {"shared_memory_byte_size": 1},
-                "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter{}",
-            ),
-            (
-                {"shared_memory_region": "r"},
-                "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter{}",
-            ),
-        ],
-    )
-    def test_parameters_that_do_not_fit(self, site: Site, part: str, parameters: dict[str, Any], text: str) -> None:
-        request = raw("INT8", [1, 2])
-        request.outputs.add(name="Y")
-        tensor = getattr(request, part)[0]
-        for key, value in parameters.items():
-            tensor.parameters[key].CopyFrom(parameter(value))
-        assert text.format(f" for tensor '{tensor.name}'") in refused(site, request)
-
-    def test_a_region_that_nobody_registered(self, site: Site) -> None:
-        request = question("INT8")
-        for key, value in (("shared_memory_region", "r"), ("shared_memory_byte_size", 2)):
-            request.inputs[0].parameters[key].CopyFrom(parameter(value))
-        for _ in range(2):
-            with pytest.raises(RefusedError, match="Unable to find shared memory region: 'r'") as caught:
-                site.infer(request)
-            assert caught.value.status is Status.NOT_FOUND
-        request.inputs[0].contents.int_contents.extend([1, 2])
-        assert "unexpected 'content' provided when using shared memory for input tensor 'X'" in refused(site, request)
-
-    def test_classes_in_a_region(self, site: Site) -> None:
-        request = raw("INT8", [1, 2])
-        output = request.outputs.add(name="Y")
-        for key, value in (("shared_memory_region", "r"), ("shared_memory_byte_size", 2), ("classification", 1)):
-            output.parameters[key].CopyFrom(parameter(value))
-        assert "output can't set both 'shared_memory_region' and 'classification'" in refused(site, request)
 
 
 def test_cancelling_takes_the_request_along(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
