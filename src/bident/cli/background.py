@@ -99,6 +99,7 @@ def start(
         api_key_file=_absolute(settings.api_key_file),
         certificate=_absolute(settings.http_server_cert),
         grpc=f"{ports.local(settings.grpc_address)}:{settings.grpc_port}" if settings.allow_grpc else "",
+        grpc_over_tls=settings.grpc_use_ssl,
         headers={group.key: group.value for group in settings.http_restricted_api},
     )
     record.write(state_dir)

@@ -39,6 +39,7 @@ class Record:
     """That of its HTTP door, where it speaks TLS."""
     grpc: str = ""
     """``HOST:PORT`` of its gRPC door, as clients on this machine write it; empty where it has none."""
+    grpc_over_tls: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     """Those that its restricted APIs want."""
 

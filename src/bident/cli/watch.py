@@ -91,7 +91,7 @@ def show_urls(record: Record) -> None:
         lan = ports.lan_address() if ports.is_everywhere(record.address) else record.address
         lines.add_row("LAN", f"{scheme}://{lan}:{port}" if lan else "this machine has no network address")
     if record.grpc:
-        lines.add_row("gRPC", record.grpc)
+        lines.add_row("gRPC", f"{record.grpc}{' over TLS' if record.grpc_over_tls else ''}")
     if record.metrics_url:
         lines.add_row("metrics", f"{record.metrics_url}/metrics")
     screen.show(lines)

@@ -147,7 +147,11 @@ class Listener(ABC, Generic[AnyConnection]):
 
     def trim_after(self, request: object) -> None:
         """Give memory back to the system some time after ``request``, which is very large, has gone."""
-        weakref.finalize(request, self._want_trim).atexit = False
+        weakref.finalize(request, self.trim_soon).atexit = False
+
+    def trim_soon(self) -> None:
+        """Give memory back to the system: much has just been let go."""
+        self._is_trim_due = True
 
     async def stop(self) -> None:
         """Stop listening and cut what is still connected."""
@@ -161,9 +165,6 @@ class Listener(ABC, Generic[AnyConnection]):
             task.cancel()
         # One more turn of the loop, so that the aborted transports are really closed.
         await asyncio.sleep(0)
-
-    def _want_trim(self) -> None:
-        self._is_trim_due = True
 
     def _trim(self) -> None:
         assert self._loop is not None

@@ -3,8 +3,8 @@
 Follows Triton's (``--rate-limit=execution_count``): an instance runs while it holds what its
 ``instance_group.rate_limiter`` asks for. When instances wait, the one with the smallest product of
 executions and priority goes first. Two things are better than with Triton: whoever waits holds up
-only those who want the same resources, and an instance that waits for another model's answer lends
-what it holds, or the two could wait for each other for ever. Used on the event loop only.
+only those who want the same resources, and an instance that waits for another model's answer, or load,
+lends what it holds, or the two could wait for each other for ever. Used on the event loop only.
 """
 
 from __future__ import annotations

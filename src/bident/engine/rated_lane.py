@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from bident.backends.base import Instance, RequestInstance
 from bident.engine.batch import Batch
@@ -51,10 +52,11 @@ class RatedRequestLane(RequestLane):
     """The same for an instance that sees single requests."""
 
     def __init__(self, config: ModelConfig, instance: RequestInstance, models: Models, turn: Turn) -> None:
-        super().__init__(config, instance, RatedCalls(models, turn))
+        calls = RatedCalls(models, turn)
+        super().__init__(config, instance, calls)
         self._turn = turn
         self._held: Batch | None = None
-        turn.lends = lambda: bool(self.calls.open)
+        turn.lends = lambda: calls.is_waiting
 
     @property
     def is_busy(self) -> bool:
@@ -102,8 +104,34 @@ class RatedCalls(Calls):
     def __init__(self, models: Models, turn: Turn) -> None:
         super().__init__(models)
         self._turn = turn
+        self._changes = 0
+        """How many loads and unloads it waits for."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the instance has asked for something that it has not got yet."""
+        return bool(self.open or self._changes)
 
     def infer(self, request: InferRequest) -> None:
         """Have another model answer ``request``. Raises ServeError if it is refused, or would never be answered."""
         super().infer(request)
         self._turn.look()
+
+    async def load(self, name: str, config: str | None, files: dict[str, bytes]) -> None:
+        """Load or reload a model, whose warmup may need what is lent meanwhile. Raises ServeError."""
+        with self._lending():
+            await super().load(name, config, files)
+
+    async def unload(self, name: str, *, dependents: bool) -> None:
+        """Take a model out of service, which may wait for a load of it. Raises ServeError."""
+        with self._lending():
+            await super().unload(name, dependents=dependents)
+
+    @contextmanager
+    def _lending(self) -> Iterator[None]:
+        self._changes += 1
+        self._turn.look()
+        try:
+            yield
+        finally:
+            self._changes -= 1

@@ -1,4 +1,4 @@
-"""Modelfiles: what a text model is made of, in Ollama's words (modelfile.md of Ollama).
+"""Modelfiles: what a text model is made of (modelfile.md of Ollama).
 
 Commands are matched in either case and come in any order, ``#`` starts a comment line, and a value
 may be quoted or, over several lines, within three double quotes.
@@ -26,9 +26,11 @@ _PLAIN_VALUE = re.compile(r'[^\s"#][^\n"]*[^\s"]|[^\s"#]')
 
 @dataclass
 class Modelfile:
-    """What a Modelfile says. ``base`` (FROM) is a model's name, a file or a folder; the writer needs no more."""
+    """What a Modelfile says. ``base`` (FROM) is a model's name, or a file."""
 
     base: str
+    also: list[str] = field(default_factory=list)
+    """Further FROM lines: files that belong to the base, such as a vision model's projector."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Typed; ``stop`` is a list."""
     template: str | None = None
@@ -70,8 +72,13 @@ def _apply(found: Modelfile, command: str, value: str, line: int) -> None:
         found.messages.append(Message(role.lower(), _unquoted(content, line)))
     elif command in ("adapter", "license"):
         (found.adapters if command == "adapter" else found.licenses).append(_unquoted(value, line))
+    elif command == "from":
+        if found.base:
+            found.also.append(_unquoted(value, line))
+        else:
+            found.base = _unquoted(value, line)
     else:
-        setattr(found, "base" if command == "from" else command, _unquoted(value, line))
+        setattr(found, command, _unquoted(value, line))
 
 
 def _apply_parameter(found: Modelfile, value: str, line: int) -> None:
@@ -129,7 +136,7 @@ def _unquoted(value: str, line: int) -> str:
 def write_modelfile(file: Modelfile, comments: tuple[str, ...] = ()) -> str:
     """``file`` as text that reads back as the same, but for texts that hold three quotes: no Modelfile can say those."""
     lines = [f"# {comment}" for comment in comments]
-    lines.append(f"FROM {_quoted(file.base)}")
+    lines += [f"FROM {_quoted(source)}" for source in (file.base, *file.also)]
     lines += [f"ADAPTER {_quoted(adapter)}" for adapter in file.adapters]
     if file.template is not None:
         lines.append(f"TEMPLATE {_enclosed(file.template)}")

@@ -18,6 +18,7 @@ from dataclasses import replace
 from bident.settings import TensorSettings
 from bident.settings.values import Named
 from bident.sockets import BALANCES
+from bident.supervision import Pauses, ended
 from bident.workers.council import Council
 from bident.workers.process import Start, WorkerProcess
 
@@ -26,9 +27,6 @@ logger = logging.getLogger("bident.workers")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GRACE_SECONDS = 5.0
 """How much longer than ``--exit-timeout-secs`` a worker may take to end."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-_STABLE_SECONDS = 60.0
-"""A worker that has lived so long is started again at once; one that dies sooner waits longer each time."""
 
 
 def run_workers(settings: TensorSettings, reserved: dict[str, socket.socket], command: Sequence[str]) -> int:
@@ -77,7 +75,7 @@ class Supervisor:
 
     async def _keep(self, number: int) -> int:
         """Run worker ``number``, again and again, until the server stops; the last one's exit code."""
-        pause = _FIRST_PAUSE
+        pauses = Pauses()
         while True:
             is_first = not self._council.has_started
             began = asyncio.get_running_loop().time()
@@ -88,9 +86,8 @@ class Supervisor:
                 logger.error("worker %d ended with %d before the server had started: stopping", number, code)
                 self._failed = True
                 return code
-            lived = asyncio.get_running_loop().time() - began
-            pause = _FIRST_PAUSE if lived > _STABLE_SECONDS else min(2 * pause, _LONGEST_PAUSE)
-            logger.error("worker %d ended (%s); starting it again in %.1f s", number, _ended(code), pause)
+            pause = pauses.after(asyncio.get_running_loop().time() - began)
+            logger.error("worker %d ended (%s); starting it again in %.1f s", number, ended(code), pause)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return 0
@@ -149,11 +146,3 @@ def _own_file(option: Named, number: int) -> Named:
     """Trace files would be overwritten by the other workers."""
     is_file = option[:2] == ("triton", "file") and option.value
     return option._replace(value=f"{option.value}.worker{number}") if is_file else option
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"

@@ -69,6 +69,15 @@ def test_commands_know_what_the_restricted_apis_of_their_own_server_want(
     assert bident("down").code == 0
 
 
+def test_the_address_of_grpc_says_what_it_speaks(bident: Bident, up: list[str]) -> None:
+    over_tls = bident(*up, "--grpc-use-ssl=true", "--grpc-server-cert=cert.pem", "--grpc-server-key=key.pem")
+    assert f"127.0.0.1:{flags()['--grpc-port']} over TLS" in over_tls.out
+    without = bident("restart", "--allow-grpc=false", "--grpc-use-ssl=false")
+    assert without.code == 0, without.err
+    assert "gRPC" not in without.out
+    assert bident("down").code == 0
+
+
 def test_a_server_that_dies_shows_its_last_words(
     bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

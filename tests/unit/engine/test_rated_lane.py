@@ -41,6 +41,8 @@ class Yard(engine_fakes.NoModels):
     def __init__(self) -> None:
         self.limiter = RateLimiter()
         self.servables: dict[str, Servable] = {}
+        self.changed = asyncio.Event()
+        """Until then a load or unload that a model asks for takes."""
 
     def add(self, name: str, *instances: object, text: str = THREAD, clients: int = 9) -> Servable:
         config = model_config(f"{BATCHING} {text} {needing(R, count=len(instances))}", name=name)
@@ -53,6 +55,12 @@ class Yard(engine_fakes.NoModels):
 
     def find(self, name: str, version: str) -> Servable:
         return self.servables[name]
+
+    async def load(self, name: str, config: str | None, files: dict[str, bytes]) -> None:
+        await self.changed.wait()
+
+    async def unload(self, name: str, *, dependents: bool = False) -> None:
+        await self.changed.wait()
 
 
 @on_loop
@@ -175,3 +183,32 @@ async def test_a_model_that_asks_one_with_the_same_needs_gets_its_answer() -> No
 
     assert inner.tensors["Y"].tolist() == answer_of(2)
     assert request.tensors["Y"].tolist() == answer_of(3)
+
+
+@on_loop
+async def test_a_model_that_loads_another_lends_what_the_warmup_of_that_needs() -> None:
+    yard = Yard()
+    hand, warmed = Hand(), Echo()
+    loader = yard.add("loader", hand)
+    other = yard.add("other", warmed)
+    await loader.start()
+    blocker = ask(1)
+    infer(loader, blocker)
+    await until(lambda: hand.batches)
+
+    warm = ask(2)
+    infer(other, warm)
+    await turns()
+    assert warmed.batches == []
+    for change in (hand.server.load("m", None, {}), hand.server.unload("m", dependents=False)):
+        yard.changed = asyncio.Event()
+        changing = asyncio.ensure_future(change)
+        await answered(warm)
+        yard.changed.set()
+        await changing
+        warm = ask(3)
+        infer(other, warm)
+        await turns()
+        assert not warm.is_answered, "it holds its resource again"
+    hand.batches[0].finish()
+    await answered(blocker, warm)

@@ -24,6 +24,8 @@ _PIECE = 64 * 1024
 """How much of what was held up is looked at in one go."""
 _UNUSUAL = 8 << 20
 """What larger messages took is given back to the system."""
+_MUCH = 64 * 1024
+"""So is what had come for calls that end with more than this held up: there may be thousands of those."""
 _PREFIX = Struct(">BI").unpack_from
 
 
@@ -127,6 +129,8 @@ class Inbox:
     def close(self) -> None:
         """The call is over: let go of everything."""
         kept = len(self._unread)
+        if kept > _MUCH:
+            self._calls.server.trim_soon()
         for message in (self._message, self._whole):
             kept += len(message) if message is not None else 0
         self._calls.server.held.size -= kept
@@ -282,7 +286,7 @@ class Inbox:
 
     def _finish(self) -> None:
         """If nothing more comes and all has been handed over, say so."""
-        if not self._is_ending or self._has_ended or self._unread or self._is_unpacking:
+        if not self._is_ending or self._has_ended or self._unread or self._is_unpacking or self._stream.is_over:
             return
         if self._has_begun:
             raise RefusedMessageError(Status.INTERNAL, "the request ends in the middle of a message")

@@ -241,4 +241,8 @@ class Stream:
             self._timer.cancel()
         if self.inbox is not None:
             self.inbox.close()
+            # Circles that would keep all of it until somebody looks for circles, which is seldom.
+            self.inbox = self._outbox = None
+            self.__dict__.pop("on_message", None)
+            self.__dict__.pop("on_half_close", None)
         self._calls.closed(self)

@@ -214,10 +214,11 @@ class BlobWriter:
         self.close()
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` in one step that survives a crash. Raises OSError."""
+def write_file(path: Path, content: bytes, staging: Path) -> None:
+    """Replace ``path`` by ``content``, written in ``staging``, in one step that survives a crash. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
+    staging.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=staging, suffix=".file")
     try:
         with os.fdopen(number, "wb") as file:
             file.write(content)

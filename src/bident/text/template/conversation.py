@@ -59,7 +59,11 @@ class PromptTemplate:
         limits = Limits(steps=Limits.steps + _STEPS_PER_MESSAGE * (len(merged) + len(tools)))
         settings = {"Tools": _tools(tools), **_thinking(thinking or Thinking())}
         if self.shows("Messages"):
-            data = {"System": system, "Messages": [_message(message) for message in merged], "Response": Opening("")}
+            data: dict[str, Any] = {
+                "System": system,
+                "Messages": [_message(message) for message in merged],
+                "Response": Opening(""),
+            }
             return render(self.tree, data | settings, limits)
         return self._turns(merged, settings, limits)
 
@@ -68,13 +72,13 @@ class PromptTemplate:
         data = {"System": "", "Prompt": prompt, "Suffix": suffix, "Response": Opening("")}
         return render(self.tree, data | _thinking(Thinking()))
 
-    def _turns(self, messages: Sequence[Message], settings: Mapping[str, Any], limits: Limits) -> str:
+    def _turns(self, messages: Sequence[Message], settings: dict[str, Any], limits: Limits) -> str:
         texts: list[str] = []
         system = prompt = response = ""
 
         def turn(answer: str) -> str:
-            data = {"System": system, "Prompt": prompt, "Response": answer, "Suffix": "", "Messages": None}
-            return render(self.tree, data | settings, limits)
+            data: dict[str, Any] = {"System": system, "Prompt": prompt, "Response": answer, "Suffix": ""}
+            return render(self.tree, settings | data, limits)
 
         for message in messages:
             if (message.role == "system" and (prompt or response)) or (message.role != "assistant" and response):
@@ -122,7 +126,7 @@ def _message(message: Message) -> Struct:
 
 
 def _tool_call(place: int, call: ToolCall) -> Struct:
-    arguments = Struct("Arguments", call.arguments, dict(call.arguments))
+    arguments = Struct("Arguments", call.arguments, dict(call.arguments), is_map=True)
     document = {"name": call.name, "arguments": dict(call.arguments)}
     function = Struct("Function", {"Index": place, "Name": call.name, "Arguments": arguments}, document)
     return Struct("ToolCall", {"ID": call.id, "Function": function}, {"function": document})

@@ -10,7 +10,6 @@ from typing import Any
 from bident.errors import ServeError, invalid_arg
 from bident.text.template.functions import FUNCTIONS
 from bident.text.template.tree import (
-    Action,
     Body,
     Branch,
     Call,
@@ -19,7 +18,9 @@ from bident.text.template.tree import (
     Field,
     Function,
     Jump,
+    Node,
     Operand,
+    Output,
     Pipeline,
     Template,
     Text,
@@ -39,16 +40,8 @@ class Limits:
     characters: int = 16 << 20
 
 
-class _Break(Exception):
-    pass
-
-
-class _Continue(Exception):
-    pass
-
-
-class _Written(Exception):
-    """All is written that goes before the answer."""
+_WRITTEN = "written"
+"""How a body ends once all is written that goes before the answer; it may also end with ``break`` or ``continue``."""
 
 
 def render(template: Template, data: Mapping[str, Any], limits: Limits | None = None) -> str:
@@ -60,8 +53,6 @@ def render(template: Template, data: Mapping[str, Any], limits: Limits | None = 
     evaluation = _Evaluation(template, data, limits or Limits())
     try:
         evaluation.body(template.body, data)
-    except _Written:
-        pass
     except RecursionError:
         raise _too_much("its values or calls are nested too deeply") from None
     return "".join(evaluation.parts)
@@ -76,32 +67,38 @@ class _Evaluation:
         self._most = self._room = limits.characters
         self._calls = 0
 
-    def body(self, nodes: Body, dot: Any) -> None:
-        """Write ``nodes``; variables declared among them end with them."""
+    def body(self, nodes: Body, dot: Any) -> str:
+        """Write ``nodes``; variables declared among them end with them. Returns what ended them early, or ``""``."""
         known = len(self._variables)
+        ending = ""
         for node in nodes:
             self._step()
-            match node:
-                case Text(text):
-                    self._write(text)
-                case Action(pipeline):
-                    self._action(pipeline, dot)
-                case Branch(keyword="range"):
-                    self._range(node, dot)
-                case Branch():
-                    self._choose(node, dot)
-                case Call(name, pipeline):
-                    self._call(name, None if pipeline is None else self._pipeline(pipeline, dot))
-                case Jump(keyword):
-                    raise _Break if keyword == "break" else _Continue
+            ending = self._node(node, dot)
+            if ending:
+                break
         del self._variables[known:]
+        return ending
+
+    def _node(self, node: Node, dot: Any) -> str:
+        match node:
+            case Text(text):
+                self._write(text)
+            case Output(pipeline):
+                return self._output(pipeline, dot)
+            case Branch(keyword="range"):
+                return self._range(node, dot)
+            case Branch():
+                return self._choose(node, dot)
+            case Call(name, argument):
+                return self._call(name, None if argument is None else self._pipeline(argument, dot))
+            case Jump(keyword):
+                return keyword
+        return ""
 
     def _step(self) -> None:
         self._steps -= 1
         if self._steps < 0:
-            raise _too_much(
-                "it takes too many steps: a loop in it does not end, or goes over the messages in each other"
-            )
+            raise _too_much("it takes too many steps; a loop in it has no end")
 
     def _write(self, text: str) -> None:
         self._room -= len(text)
@@ -109,14 +106,13 @@ class _Evaluation:
             raise _too_much(f"it writes more than {self._most} characters")
         self.parts.append(text)
 
-    def _action(self, pipeline: Pipeline, dot: Any) -> None:
+    def _output(self, pipeline: Pipeline, dot: Any) -> str:
         value = self._pipeline(pipeline, dot)
         if pipeline.variables:
             self._bind(pipeline.variables[0], value, declares=pipeline.declares)
-            return
+            return ""
         self._write(written(value))
-        if isinstance(value, Opening):
-            raise _Written
+        return _WRITTEN if isinstance(value, Opening) else ""
 
     def _bind(self, name: str, value: Any, *, declares: bool) -> None:
         if declares:
@@ -128,49 +124,45 @@ class _Evaluation:
                 return
         raise invalid_arg(f"template: undefined variable {name}")
 
-    def _choose(self, node: Branch, dot: Any) -> None:
+    def _choose(self, node: Branch, dot: Any) -> str:
         known = len(self._variables)
         value = self._pipeline(node.pipeline, dot)
         if node.pipeline.variables:
             self._bind(node.pipeline.variables[0], value, declares=node.pipeline.declares)
         if is_true(value):
-            self.body(node.body, value if node.keyword == "with" else dot)
+            ending = self.body(node.body, value if node.keyword == "with" else dot)
         else:
-            self.body(node.otherwise, dot)
+            ending = self.body(node.otherwise, dot)
         del self._variables[known:]
+        return ending
 
-    def _range(self, node: Branch, dot: Any) -> None:
+    def _range(self, node: Branch, dot: Any) -> str:
         value = self._pipeline(node.pipeline, dot)
         known = len(self._variables)
+        names, declares = node.pipeline.variables, node.pipeline.declares
         is_empty = True
         for key, item in _items(value):
             is_empty = False
             self._step()
-            names = node.pipeline.variables
             for name, bound in zip(names, (key, item) if len(names) == 2 else (item,), strict=False):
-                self._bind(name, bound, declares=node.pipeline.declares)
-            inside = len(self._variables)
-            try:
-                self.body(node.body, item)
-            except _Break:
-                break
-            except _Continue:
-                del self._variables[inside:]
-            finally:
-                del self._variables[known:]
-        if is_empty:
-            self.body(node.otherwise, dot)
+                self._bind(name, bound, declares=declares)
+            ending = self.body(node.body, item)
+            del self._variables[known:]
+            if ending and ending != "continue":
+                return "" if ending == "break" else ending
+        return self.body(node.otherwise, dot) if is_empty else ""
 
-    def _call(self, name: str, value: Any) -> None:
+    def _call(self, name: str, value: Any) -> str:
         if name not in self._definitions:
             raise invalid_arg(f'template: no template "{name}"')
         self._calls += 1
         if self._calls > _DEEPEST_CALL:
             raise _too_much(f'template "{name}" calls itself without an end')
         outside, self._variables = self._variables, [("$", value)]
-        self.body(self._definitions[name], value)
+        ending = self.body(self._definitions[name], value)
         self._variables = outside
         self._calls -= 1
+        return ending
 
     def _pipeline(self, pipeline: Pipeline, dot: Any) -> Any:
         value: Any = None
@@ -203,8 +195,6 @@ class _Evaluation:
             _SIGNATURES[name].bind(*arguments)
         except TypeError:
             raise invalid_arg(f"template: wrong number of args for {name}: got {len(arguments)}") from None
-        if name in ("and", "or") and not arguments:
-            raise invalid_arg(f"template: wrong number of args for {name}: got 0")
         value = FUNCTIONS[name](*arguments)
         if isinstance(value, str) and len(value) > self._most:
             raise _too_much(f"a value of it has more than {self._most} characters")
@@ -240,7 +230,9 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
         return enumerate(value)
     if isinstance(value, Mapping):
         return value.items()
-    if isinstance(value, Struct) or isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, Struct) and value.is_map:
+        return value.fields.items()
+    if isinstance(value, Struct | bool) or not isinstance(value, int):
         raise invalid_arg(f"template: range can't iterate over {kind_of(value)}")
     return ((number, number) for number in range(value))
 

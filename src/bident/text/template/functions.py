@@ -179,8 +179,10 @@ def _wrong(function: str, problem: str) -> ServeError:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "and": lambda *values: next((value for value in values if not is_true(value)), values[-1]),
-    "or": lambda *values: next((value for value in values if is_true(value)), values[-1]),
+    "and": lambda first, *others: next(
+        (value for value in (first, *others) if not is_true(value)), [first, *others][-1]
+    ),
+    "or": lambda first, *others: next((value for value in (first, *others) if is_true(value)), [first, *others][-1]),
     "not": lambda value: not is_true(value),
     "eq": _equal,
     "ne": lambda first, second: not _is_same(first, second),

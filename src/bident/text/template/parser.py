@@ -21,12 +21,12 @@ from bident.text.template.tree import (
     Jump,
     Node,
     Operand,
+    Output,
     Pipeline,
     Template,
     Text,
     Variable,
 )
-from bident.text.template.tree import Action as Written
 
 _BRANCHES = ("if", "with", "range")
 _DEEPEST = 64
@@ -96,7 +96,7 @@ class _Parser:
             self._definitions[self._name(rest[:1])] = self._closed()
         if keyword in ("template", "block"):
             return Call(self._name(rest[:1]), self._pipeline(rest[1:]) if rest[1:] else None)
-        return Written(self._pipeline(words))
+        return Output(self._pipeline(words))
 
     def _branch(self, keyword: str, words: tuple[Word, ...]) -> Branch:
         pipeline = self._pipeline(words, most=2 if keyword == "range" else 1)

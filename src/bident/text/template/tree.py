@@ -63,7 +63,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Action:
+class Output:
     """A pipeline whose result is written, unless it goes to a variable."""
 
     pipeline: Pipeline
@@ -94,7 +94,7 @@ class Call:
     pipeline: Pipeline | None
 
 
-Node: TypeAlias = Text | Action | Branch | Jump | Call
+Node: TypeAlias = Text | Output | Branch | Jump | Call
 Body: TypeAlias = tuple[Node, ...]
 
 

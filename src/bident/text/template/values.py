@@ -5,6 +5,7 @@ Values are None, bools, ints, floats, strings, lists, dicts (Go's maps, in their
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +14,20 @@ import orjson
 
 from bident.errors import ServeError, invalid_arg
 
+_AS_DOCUMENTS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
+
 
 @dataclass(frozen=True)
 class Struct:
-    """A value with known fields. It is written as ``document``, in JSON, as Ollama's own types are."""
+    """A value with known fields. It is written as ``document``, in JSON, as Ollama's own types are.
+
+    One that is a map may be asked for any field, and gone over.
+    """
 
     kind: str
     fields: Mapping[str, Any]
     document: Any
+    is_map: bool = False
 
 
 class Opening(str):
@@ -32,8 +39,8 @@ class Opening(str):
 def field_of(value: Any, name: str) -> Any:
     """``.name`` of ``value``: None for what a map does not hold. Raises INVALID_ARG for what has no such field."""
     if isinstance(value, Struct):
-        if name in value.fields:
-            return value.fields[name]
+        if value.is_map or name in value.fields:
+            return value.fields.get(name)
         raise _no_field(name, f"{value.kind}, which has {', '.join(value.fields)}")
     if isinstance(value, Mapping):
         return value.get(name)
@@ -59,7 +66,7 @@ def json_of(value: Any) -> str:
     Models have been trained on the plain characters, not on Go's escapes of them.
     """
     try:
-        return orjson.dumps(value, default=_document, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(value, default=_document, option=_AS_DOCUMENTS).decode()
     except (TypeError, ValueError, RecursionError):
         raise invalid_arg(
             "template: a value cannot be written as JSON: it is nested too deeply or is no text"
@@ -94,8 +101,8 @@ def written(value: Any) -> str:
 
 def _number(value: float) -> str:
     """Go's ``%v`` of a float: the shortest digits, with an exponent from 21 digits on."""
-    if value != value or value in (float("inf"), float("-inf")):
-        return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     shortest = repr(value)
     if abs(value) >= 1e21 or 0 < abs(value) < 1e-4:
         return shortest if "e" in shortest else f"{value:e}"
