@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bident.supervision import STABLE_SECONDS, Pauses, ended
+from bident.supervision import STABLE_SECONDS, Pauses, ended, labels
 
 logger = logging.getLogger("bident.server")
 
@@ -51,8 +51,9 @@ def run_servers(starts: Sequence[ServerStart]) -> int:
 class _Supervisor:
     def __init__(self, starts: Sequence[ServerStart]) -> None:
         self._stopping = asyncio.Event()
-        width = max(len(start.name) for start in starts)
-        self._keepers = [_Keeper(start, f"{start.name:{width}} | ".encode(), self._stopping) for start in starts]
+        prefixes = labels([start.name for start in starts])
+        pairs = zip(starts, prefixes, strict=True)
+        self._keepers = [_Keeper(start, prefix.encode(), self._stopping) for start, prefix in pairs]
         self._is_hurried = False
 
     async def run(self) -> int:

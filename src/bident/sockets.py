@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bident.errors import Code, ServeError
 
 _HIGHEST_PORT = 65535
+_TENSOR_FLAGS = "--http-port, --grpc-port, --metrics-port"
 
 BALANCES = sys.platform == "linux"
 """Whether the system spreads connections over the processes that listen on one port; elsewhere one gets them all."""
@@ -26,22 +27,22 @@ class Listening:
     shared: bool = False
 
 
-def bind_all(wanted: list[Listening]) -> dict[str, socket.socket]:
-    """Bound sockets by service name.
+def bind_all(wanted: list[Listening], flags: str = _TENSOR_FLAGS) -> dict[str, socket.socket]:
+    """Bound sockets by service name. ``flags`` are those that choose the ports.
 
     Raises UNAVAILABLE that lists every address that could not be had; nothing stays bound then.
     """
-    return _all(wanted, _listen)
+    return _all(wanted, _listen, flags)
 
 
 def reserve_all(wanted: list[Listening]) -> dict[str, socket.socket]:
     """As :func:`bind_all`, for processes that share the ports. Where the system balances them it does not listen:
     each process binds a socket of its own, ``shared``, and the port is this one's as long as the socket is open.
     """
-    return _all(wanted, _reserve if BALANCES else _listen)
+    return _all(wanted, _reserve if BALANCES else _listen, _TENSOR_FLAGS)
 
 
-def _all(wanted: list[Listening], bind: Callable[[Listening], socket.socket]) -> dict[str, socket.socket]:
+def _all(wanted: list[Listening], bind: Callable[[Listening], socket.socket], flags: str) -> dict[str, socket.socket]:
     bound: dict[str, socket.socket] = {}
     problems: list[str] = []
     for service in wanted:
@@ -55,7 +56,7 @@ def _all(wanted: list[Listening], bind: Callable[[Listening], socket.socket]) ->
         raise ServeError(
             Code.UNAVAILABLE,
             f"cannot listen: {'; '.join(problems)}. Stop what uses the port, or choose another one "
-            f"(--http-port, --grpc-port, --metrics-port; 0 picks a free one)",
+            f"({flags}; 0 picks a free one)",
         )
     return bound
 

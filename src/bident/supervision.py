@@ -1,13 +1,15 @@
-"""Keeping a process running: how long to wait before it is started again, and words for how it ended."""
+"""Keeping processes running: how long to wait before one is started again, how it ended, what it prints."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Sequence
 
 STABLE_SECONDS = 60.0
 """A process that has lived so long is started again at once; one that dies sooner waits longer each time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+_SEPARATOR = " | "
 
 
 class Pauses:
@@ -29,3 +31,15 @@ def ended(code: int) -> str:
     with contextlib.suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
     return f"killed by signal {-code}"
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """What the lines that processes print begin with, where they are shown in one log: names of one width."""
+    width = max(map(len, names))
+    return [f"{name:{width}}{_SEPARATOR}" for name in names]
+
+
+def unlabelled(line: str) -> str:
+    """A line of such a log as its process printed it."""
+    name, separator, printed = line.partition(_SEPARATOR)
+    return printed if separator and name.strip().isalpha() else line

@@ -30,7 +30,7 @@ from tests.unit.doors.grpc.grpc_line import data, headers, prefixed, settings, w
 FLOOD_SECONDS = 1.5
 MAX_SECONDS = 1.0
 """What no call of a polite client may take, however busy the server is with the others."""
-MAX_GROWTH_MB = 40
+MAX_GROWTH_MB = 60
 SEED = 20_261_130
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 LIST_SERVICES = b"\x3a\x01x"

@@ -8,24 +8,26 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bident.cli import ports, process, standing
+from bident.cli import ports, process, standing, text_server
 from bident.cli.record import Record, forget, log_file, previous_log_file
 from bident.cli.standing import Entry
 from bident.client import Client
 from bident.errors import Code, ServeError, invalid_arg
-from bident.settings import TABLE, TensorSettings
+from bident.settings import TABLE, TEXT_TABLE, TensorSettings, TextSettings
+from bident.supervision import unlabelled
 
 _STEP_SECONDS = 0.05
 _TAIL_LINES = 15
 _END_BYTES = 1 << 16
+_STARTED = re.compile(r"the \w+ server \(pid (\d+)\) is started")
 _ENDS = "; \n"
 """How Triton ends some messages."""
-_GRACE_SECONDS = 5.0
-"""How much longer than it promised a server may take to end."""
+_GRACE_SECONDS = 10.0
+"""How much longer than it promised a server may take to end; 'bident serve' kills before that what is late."""
 
 
 def serve_command(flags: Sequence[str]) -> list[str]:
@@ -33,12 +35,38 @@ def serve_command(flags: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "bident", "serve", *flags]
 
 
-def check_ports(settings: TensorSettings) -> None:
-    """Raise UNAVAILABLE that names every port the server wants and others hold, and the holders."""
+@dataclass(frozen=True)
+class Plan:
+    """What is to be started. ``no_text`` says why there will be no text server; empty where there will be one.
+
+    ``is_ollamas``: a real Ollama has the text server's port, and answers in its place.
+    """
+
+    tensor: TensorSettings
+    text: TextSettings
+    no_text: str = ""
+    is_ollamas: bool = False
+
+    @classmethod
+    def of(cls, tensor: TensorSettings, text: TextSettings) -> Plan:
+        """With free ports in place of 0, so that the servers can be found again."""
+        text = replace(text, port=text.port or ports.free_port(text.host.host))
+        return cls(with_real_ports(tensor), text, text_server.absence(text), text_server.stands_by(text))
+
+    @property
+    def text_url(self) -> str:
+        """Where text models are asked, of whomever; empty where nobody answers for them."""
+        return "" if self.no_text and not self.is_ollamas else text_server.url_of(self.text)
+
+
+def check_ports(plan: Plan) -> None:
+    """Raise UNAVAILABLE that names every port the servers want and others hold, and the holders."""
+    settings = plan.tensor
     doors = (
         ("HTTP", settings.allow_http, settings.http_address, settings.http_port, settings.reuse_http_port),
         ("gRPC", settings.allow_grpc, settings.grpc_address, settings.grpc_port, settings.reuse_grpc_port),
         ("metrics", settings.allow_metrics, settings.metrics_address, settings.metrics_port, False),
+        ("text", not plan.no_text and not plan.is_ollamas, plan.text.host.host, plan.text.port, False),
     )
     conflicts = []
     for door, opens, address, port, shared in doors:
@@ -48,13 +76,13 @@ def check_ports(settings: TensorSettings) -> None:
     if conflicts:
         raise ServeError(
             Code.UNAVAILABLE,
-            f"{'; '.join(conflicts)}. Stop what holds it, or choose another with --http-port, --grpc-port or "
-            f"--metrics-port",
+            f"{'; '.join(conflicts)}. Stop what holds it, or choose another with --http-port, --grpc-port, "
+            f"--metrics-port or --text-port",
         )
 
 
 def with_real_ports(settings: TensorSettings) -> TensorSettings:
-    """``settings`` with free ports in place of 0, so that the server can be found again."""
+    """``settings`` with free ports in place of 0."""
     http = settings.http_port or ports.free_port(settings.http_address)
     grpc = settings.grpc_port or ports.free_port(settings.grpc_address)
     metrics = settings.metrics_port or ports.free_port(settings.metrics_address)
@@ -62,23 +90,25 @@ def with_real_ports(settings: TensorSettings) -> TensorSettings:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``environ`` holds of the server's settings."""
-    return {row.environment: environ[row.environment] for row in TABLE if environ.get(row.environment)}
+    """What ``environ`` holds of the servers' settings."""
+    names = {name for row in (*TABLE, *TEXT_TABLE) for name in (row.environment, row.foreign) if environ.get(name)}
+    return {name: environ[name] for name in sorted(names)}
 
 
 def start(
-    settings: TensorSettings,
+    plan: Plan,
     flags: Sequence[str],
     environment: Mapping[str, str],
     state_dir: Path,
     *,
     added: Sequence[str] = (),
 ) -> tuple[Record, Callable[[], bool]]:
-    """Start the server; its record, and a question: does it still run?
+    """Start the servers; their record, and a question: do they still run?
 
     ``flags`` and ``environment`` (settings by variable) are the user's, ``added`` flags that this command
     decided: only the former are noted down.
     """
+    settings = plan.tensor
     state_dir.mkdir(parents=True, exist_ok=True)
     output = _fresh_log(settings, state_dir)
     started = process.spawn(serve_command([*flags, *added]), output, environment)
@@ -92,7 +122,7 @@ def start(
         metrics_url=f"{scheme}://{metrics_host}:{settings.metrics_port}" if settings.allow_metrics else "",
         address=settings.http_address,
         control_mode=settings.model_control_mode,
-        exit_timeout_secs=settings.exit_timeout_secs,
+        exit_timeout_secs=max(settings.exit_timeout_secs, 0 if plan.no_text else plan.text.exit_timeout_secs),
         log=str(log.resolve()),
         flags=tuple(flags),
         environment=dict(environment),
@@ -101,6 +131,9 @@ def start(
         grpc=f"{ports.local(settings.grpc_address)}:{settings.grpc_port}" if settings.allow_grpc else "",
         grpc_over_tls=settings.grpc_use_ssl,
         headers={group.key: group.value for group in settings.http_restricted_api},
+        output=str(output.resolve()),
+        text_url=plan.text_url,
+        text_api_key_file=_absolute(plan.text.api_key_file),
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None
@@ -127,17 +160,18 @@ def wait_until_ready(
     seconds: float,
     tell: Callable[[list[Entry]], None] = lambda _: None,
 ) -> list[Entry]:
-    """Wait for the server; the index entries of models that failed, when it serves without them.
+    """Wait for the servers; the index entries of models that failed, when they serve without them.
 
     ``tell`` hears again and again what is still loading. Raises UNAVAILABLE with the errors of its log
     (else its end) when it dies, or when ``seconds`` pass.
     """
     client = record.client(timeout=5.0)
+    text = record.text_client(timeout=5.0) if record.text_url else None
     deadline = time.monotonic() + seconds
     while runs():
         ready, entries = client.ready(), index(client)
         loading, failed = standing.loading(entries), standing.failed(entries)
-        if ready or (failed and not loading):
+        if (ready or (failed and not loading)) and (text is None or text.live()):
             return failed
         tell(loading)
         if time.monotonic() > deadline:
@@ -158,8 +192,9 @@ def stop(record: Record, state_dir: Path, tell: Callable[[str], None] = lambda _
 
     ``tell`` hears again and again what the server says it still waits for.
     """
+    pids = {record.pid, *process.children(record.pid)}
     process.ask_to_stop(record.pid)
-    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS, lambda: tell(_waits_for(record)))
+    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS, lambda: tell(_waits_for(record, pids)))
     if not ended:
         process.kill(record.pid)
         if not _ends_within(record, 5):
@@ -174,28 +209,35 @@ def tail(record: Record, lines: int = _TAIL_LINES) -> str:
 
 
 def logged_errors(record: Record, lines: int = _TAIL_LINES) -> list[str]:
-    """The first ``lines`` errors that the server logged, without the time and place of each."""
-    # The process id tells its lines from those that earlier servers left in a --log-file.
-    error = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) {record.pid}(?:\.\d+)? \S+\] (\".*\")$")
-    logged = _log_lines(record)
+    """The first ``lines`` errors that the servers logged, without the time and place of each."""
+    printed = [unlabelled(line) for line in _lines_of(record.output)]
+    logged = printed if record.log == record.output else [*_log_lines(record), *printed]
     if any(line.startswith("Traceback ") for line in logged):
         return []  # It died of something else than what it logged: a logged traceback would be indented.
-    found = [match[1] for line in logged if (match := error.match(line))]
+    # The process ids tell their lines from those that earlier servers left in a --log-file.
+    pids = {str(record.pid), *(match[1] for line in printed if (match := _STARTED.search(line)))}
+    errors = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) (?:{'|'.join(pids)})(?:\.\d+)? \S+\] (\".*\")$")
+    found = [match[1] for line in logged if (match := errors.match(line))]
     more = [f"  ... and {len(found) - lines} errors more: 'bident logs' shows them"] if len(found) > lines else []
     return [f"  {json.loads(message).rstrip(_ENDS)}" for message in found[:lines]] + more
 
 
 def _log_lines(record: Record) -> list[str]:
+    return _lines_of(record.log)
+
+
+def _lines_of(path: str) -> list[str]:
     try:
-        return Path(record.log).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
         return []
 
 
-def _waits_for(record: Record) -> str:
+def _waits_for(record: Record, pids: Iterable[int]) -> str:
     """The models that a stopping server waits for, as the newest line of its log has them; empty where it says none."""
+    own = "|".join(map(str, pids))
     waits = re.compile(
-        rf" {record.pid}(?:\.\d+)? \S+\] \"?Timeout \d+: Found \d+ model versions that have [^:]*: ([^\"]*)"
+        rf" (?:{own})(?:\.\d+)? \S+\] \"?Timeout \d+: Found \d+ model versions that have [^:]*: ([^\"]*)"
     )
     return next((match[1] for line in reversed(_log_end(record)) if (match := waits.search(line))), "")
 

@@ -1,4 +1,4 @@
-"""``bident up``, ``down`` and ``restart``: a server in the background."""
+"""``bident up``, ``down`` and ``restart``: the servers in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bident.errors import ServeError, invalid_arg
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from bident.settings import TensorSettings
+    from bident.cli.background import Plan
 
 Repositories = Annotated[
     list[Path] | None,
@@ -35,9 +35,10 @@ def up(
     state_dir: StateDir = Path(STATE_DIR),
     wait: Wait = 120.0,
 ) -> None:
-    """Start the server in the background and wait until it is ready.
+    """Start the servers in the background and wait until they are ready.
 
-    Everything else on the command line goes to 'bident serve', which takes tritonserver's flags.
+    Everything else on the command line goes to 'bident serve', which takes tritonserver's flags, and those of the
+    text server with --text- in front.
 
     A model that fails is named, and the others are served; --exit-on-error=true ends the server instead.
     """
@@ -61,7 +62,7 @@ def restart(
     state_dir: StateDir = Path(STATE_DIR),
     wait: Wait = 120.0,
 ) -> None:
-    """Stop the server and start it again: with the flags it was given, or with those given here instead.
+    """Stop the servers and start them again: with the flags they were given, or with those given here instead.
 
     BIDENT_* settings of its environment are kept, too, unless the environment here has others.
     """
@@ -72,10 +73,10 @@ def restart(
     flags = _flags(context, repo) or (record.flags_under(given) if record else [])
     environment = {**(record.environment if record else {}), **given}
     # What is wrong with the new flags must show while the old server still runs.
-    settings = _settle(flags, environment)
+    plan = _settle(flags, environment)
     if record and record.running():
         down(state_dir)
-    _start(flags, environment, settings, state_dir, wait)
+    _start(flags, environment, plan, state_dir, wait)
 
 
 def _flags(context: typer.Context, repositories: list[Path] | None) -> list[str]:
@@ -93,15 +94,15 @@ def _note_ignored(flags: list[str], environment: dict[str, str], record: Record)
         screen.note(f"It runs without {' '.join(new)}, ignored here: '{command}' applies that.")
 
 
-def _settle(flags: list[str], environment: dict[str, str]) -> TensorSettings:
-    """The settings that ``flags`` and ``environment`` give in this folder. Raises what no server could start with."""
+def _settle(flags: list[str], environment: dict[str, str]) -> Plan:
+    """What ``flags`` and ``environment`` start in this folder. Raises what no server could start with."""
     from bident.cli import background
     from bident.cli.serve import DEFAULTS, config_file
     from bident.model import near_miss
-    from bident.settings import parse_tensor_args
+    from bident.settings import parse_both_args
 
     defaults = {**DEFAULTS, "exit_on_error": "false"}
-    settings = parse_tensor_args(flags, environment, config_file(), defaults)
+    settings, text = parse_both_args(flags, environment, config_file(), defaults)
     if not settings.allow_http:
         raise invalid_arg("'bident up' waits on the HTTP door; use 'bident serve' to run with --allow-http=false")
     if settings.http_use_ssl_mutual:
@@ -117,21 +118,19 @@ def _settle(flags: list[str], environment: dict[str, str]) -> TensorSettings:
             )
         if mistaken := near_miss.taken_for_repository(folder):
             raise invalid_arg(f"--repo {folder}: {mistaken}")
-    return background.with_real_ports(settings)
+    return background.Plan.of(settings, text)
 
 
-def _start(
-    flags: list[str], environment: dict[str, str], settings: TensorSettings, state_dir: Path, wait: float
-) -> None:
+def _start(flags: list[str], environment: dict[str, str], plan: Plan, state_dir: Path, wait: float) -> None:
     """Start, wait, and show where the server is and what failed; exit code 1 if something did."""
     from bident.cli import background
 
-    background.check_ports(settings)
+    background.check_ports(plan)
     last = Record.read_last(state_dir)
     doors = ("http", "grpc", "metrics")
-    added = [f"--{door}-port={getattr(settings, f'{door}_port')}" for door in doors]
-    added.append(f"--exit-on-error={str(settings.exit_on_error).lower()}")
-    record, runs = background.start(settings, flags, environment, state_dir, added=added)
+    added = [f"--{door}-port={getattr(plan.tensor, f'{door}_port')}" for door in doors]
+    added += [f"--exit-on-error={str(plan.tensor.exit_on_error).lower()}", f"--text-port={plan.text.port}"]
+    record, runs = background.start(plan, flags, environment, state_dir, added=added)
     failed: list[standing.Entry] = []
     starting = f"Starting the server (pid {record.pid})"
     try:
@@ -145,6 +144,10 @@ def _start(
         raise
     screen.show(f"Up (pid {record.pid}); log in {screen.text(record.log)}")
     show_urls(record)
+    if plan.is_ollamas:
+        screen.note(f"A real Ollama answers at {plan.text_url} and is used for text models.")
+    elif plan.no_text:
+        screen.note(f"No text server is started: {plan.no_text}.")
     if last and last.url != record.url:
         screen.note(f"The address is another one than before: {record.url}, and it was {last.url}{_said_by(last)}.")
     note_failures(record, failed)
@@ -164,7 +167,7 @@ def _progress(starting: str, loading: list[standing.Entry]) -> str:
 
 
 def down(state_dir: StateDir = Path(STATE_DIR)) -> None:
-    """Stop the server that 'bident up' started: what is in flight is finished first."""
+    """Stop the servers that 'bident up' started: what is in flight is finished first."""
     from bident.cli import background
 
     record = Record.read(state_dir)

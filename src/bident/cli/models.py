@@ -1,4 +1,4 @@
-"""``bident ls``, ``ps``, ``show``, ``load`` and ``unload``: what a server holds, and changing that."""
+"""``bident ls``, ``ps``, ``show``, ``load`` and ``unload``: what the servers hold, and changing that."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bident.cli import screen, standing
+from bident.cli.both import ask_both, owner
 from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Json, Url, connect, metrics_url
-from bident.errors import Code, ServeError
+from bident.cli.text_server import TextUrl
+from bident.errors import Code, ServeError, invalid_arg
 
 if TYPE_CHECKING:
     from bident.cli.card import ModelCard
@@ -28,19 +30,39 @@ _LARGEST_EXAMPLE = 64
 """Elements of an input that are still written out in an example request."""
 
 
-def ls(url: Url = None, as_json: Json = False) -> None:
-    """List the models of the repository: loaded, failed, or just there."""
+def ls(url: Url = None, text_url: TextUrl = None, as_json: Json = False) -> None:
+    """List all models: the tensor models of the repository, loaded, failed or just there, and the text models."""
+    from bident.cli import text_models
+
+    tensors, texts = ask_both(url, text_url, _listed, lambda client: client.models())
+    if as_json:
+        entries = tensors[0] if tensors else []
+        screen.show_json([*_of_engine("tensor", entries), *_of_engine("text", texts or [])])
+        return
+    if tensors and tensors[0]:
+        _show_index(*tensors)
+    elif tensors is not None:
+        screen.show("The repository is empty; fill it with 'bident zoo build iris_sklearn' or 'bident add FILE'.")
+    if texts:
+        text_models.show_list(texts)
+    elif texts is not None:
+        screen.show("There are no text models; fetch one with 'bident pull smollm2'.")
+
+
+def _of_engine(engine: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a server says of its models, with the engine that each belongs to."""
+    return [{"engine": engine, **entry} for entry in entries]
+
+
+def _listed(client: Client) -> tuple[list[standing.Entry], dict[str, dict[str, Any]]]:
+    """The index, and the configurations of the loaded models."""
+    entries = client.index()
+    return entries, {entry["name"]: _config(client, entry) for entry in entries}
+
+
+def _show_index(entries: list[standing.Entry], configs: dict[str, dict[str, Any]]) -> None:
     from bident.cli import card
 
-    client = connect(url)
-    entries = client.index()
-    if as_json:
-        screen.show_json(entries)
-        return
-    if not entries:
-        screen.show("The repository is empty; fill it with 'bident zoo build iris_sklearn' or 'bident add FILE'.")
-        return
-    configs = {entry["name"]: _config(client, entry) for entry in entries}
     rows = screen.table("model", ">version", "state", "backend", "batching", "remarks")
     for entry in entries:
         config = configs[entry["name"]]
@@ -68,19 +90,31 @@ def _config(client: Client, entry: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def ps(url: Url = None, as_json: Json = False) -> None:
-    """List the loaded models with what they did: requests, batches, time in queue and in the model."""
-    client = connect(url)
-    stats = client.stats()
+def ps(url: Url = None, text_url: TextUrl = None, as_json: Json = False) -> None:
+    """List the loaded models: of tensor models what they did and how fast, of text models how long they stay."""
+    from bident.cli import text_models
+
+    tensors, texts = ask_both(url, text_url, _loaded, lambda client: client.running())
     if as_json:
-        screen.show_json(stats)
+        screen.show_json([*_of_engine("tensor", tensors[0] if tensors else []), *_of_engine("text", texts or [])])
         return
-    entries = client.index()
-    if stats:
-        _show_figures(stats, _pending(client))
-    elif not standing.loading(entries):
-        screen.show("No model is loaded; 'bident ls' lists what the repository holds.")
-    _show_standing(entries)
+    if tensors:
+        stats, waiting, entries = tensors
+        if stats:
+            _show_figures(stats, waiting)
+        elif not standing.loading(entries):
+            screen.show("No tensor model is loaded; 'bident ls' lists what the repository holds.")
+        _show_standing(entries)
+    if texts:
+        text_models.show_running(texts)
+    elif texts is not None:
+        screen.show("No text model is loaded; one that is asked loads by itself.")
+
+
+def _loaded(client: Client) -> tuple[list[dict[str, Any]], dict[tuple[str, str], str], list[standing.Entry]]:
+    """Statistics, pending requests, and the index."""
+    stats = client.stats()
+    return stats, _pending(client) if stats else {}, client.index()
 
 
 def _show_standing(entries: list[standing.Entry]) -> None:
@@ -157,11 +191,29 @@ def _pending(client: Client) -> dict[tuple[str, str], str]:
     return found
 
 
-def show(model: Model, url: Url = None, as_json: Json = False) -> None:
-    """Show a model: inputs, outputs, configuration, and a request to try."""
+def show(
+    model: Model,
+    modelfile: Annotated[bool, typer.Option("--modelfile", help="Print a text model's Modelfile alone.")] = False,
+    url: Url = None,
+    text_url: TextUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show a model: inputs, outputs, configuration; of a text model what it is and can do; and a request to try."""
+    from bident.cli import text_models
+    from bident.client import TextClient
+
+    client = owner(model, url, text_url)
+    if isinstance(client, TextClient):
+        text_models.show_card(client, model, modelfile=modelfile, as_json=as_json)
+    elif modelfile:
+        raise invalid_arg(f"'{model}' is a tensor model: it has a config.pbtxt, shown without --modelfile")
+    else:
+        _show_tensor_model(client, model, as_json)
+
+
+def _show_tensor_model(client: Client, model: str, as_json: bool) -> None:
     from bident.cli.card import ModelCard
 
-    client = connect(url)
     if as_json:
         screen.show_json({"metadata": client.metadata(model), "config": client.config(model)})
         return
@@ -238,7 +290,7 @@ def _explaining_the_mode(client: Client) -> Iterator[None]:
 
 
 def load(model: Model, url: Url = None) -> None:
-    """Load a model, or load it again after its folder changed (explicit mode)."""
+    """Load a tensor model, or load it again after its folder changed (explicit mode)."""
     client = connect(url)
     with _explaining_the_mode(client), screen.console(stderr=True).status(f"Loading {model}"):
         client.load(model)
@@ -246,7 +298,7 @@ def load(model: Model, url: Url = None) -> None:
 
 
 def unload(model: Model, url: Url = None) -> None:
-    """Unload a model; requests in flight are finished first (explicit mode)."""
+    """Unload a tensor model; requests in flight are finished first (explicit mode)."""
     client = connect(url)
     with _explaining_the_mode(client):
         loaded = {entry["name"] for entry in client.index() if entry.get("state") in ("READY", "LOADING")}

@@ -59,6 +59,15 @@ def alive(pid: int, birth: float) -> bool:
     return False
 
 
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` has started and that still run."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return []
+
+
 def ask_to_stop(pid: int) -> None:
     """SIGTERM. Windows cannot ask a process of another console politely: there it is ended at once."""
     import psutil

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bident.cli import process
 
 if TYPE_CHECKING:
-    from bident.client import Client
+    from bident.client import Client, TextClient
 
 STATE_DIR = ".bident"
 
@@ -42,6 +42,11 @@ class Record:
     grpc_over_tls: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     """Those that its restricted APIs want."""
+    output: str = ""
+    """Where it prints, whatever ``log`` is."""
+    text_url: str = ""
+    """Of the text server beside it, or of the Ollama that is used in its place; empty where there is neither."""
+    text_api_key_file: str = ""
 
     @classmethod
     def read(cls, state_dir: Path) -> Record | None:
@@ -90,6 +95,14 @@ class Record:
         more = tuple({**self.headers, **dict(given.more)}.items())
         shown = replace(given, api_key=key, ca=given.ca or self.certificate, pinned=not given.ca, more=more)
         return Client(self.url, timeout, shown)
+
+    def text_client(self, timeout: float = 300.0) -> TextClient:
+        """A client of the text server beside it, which likewise shows the first of that server's keys."""
+        from bident.client import Credentials, TextClient
+
+        given = Credentials.from_environment()
+        key = given.api_key or _first_key(self.text_api_key_file)
+        return TextClient(self.text_url, timeout, replace(given, api_key=key))
 
     def running(self) -> bool:
         """Whether that very process still runs."""

@@ -1,4 +1,4 @@
-"""``bident status`` and ``logs``: how the server in the background is doing, and what it says."""
+"""``bident status`` and ``logs``: how the servers in the background are doing, and what they say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def status(
     state_dir: StateDir = Path(STATE_DIR),
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Whether the server of this folder runs and is ready. Exit code 0 when it is, else 1."""
+    """Whether the servers of this folder run and are ready. Exit code 0 when they are, else 1."""
     record = Record.read(state_dir)
     if record is None or not record.running():
         _show_down(record, as_json)
@@ -29,12 +29,14 @@ def status(
     from bident.cli.background import index
 
     client = record.client(timeout=5.0)
-    ready, entries = client.ready(), index(client)
+    is_ready, entries = client.ready(), index(client)
     loading, failed = standing.loading(entries), standing.failed(entries)
+    text_ready = not record.text_url or record.text_client(timeout=5.0).live()
+    ready = is_ready and text_ready
     if as_json:
         facts = {"running": True, "ready": ready, "pid": record.pid, "url": record.url}
         facts |= {"grpc": record.grpc, "metrics_url": record.metrics_url, "log": record.log}
-        facts |= {"loading": loading, "failed": failed}
+        facts |= {"text_url": record.text_url, "loading": loading, "failed": failed}
         screen.show_json(facts)
     else:
         state = "ready" if ready else "not ready"
@@ -43,6 +45,8 @@ def status(
         if loading:
             screen.note(f"Loading: {standing.summary(loading)}")
         note_failures(record, [] if loading else failed)
+        if not text_ready:
+            screen.note(f"The text server does not answer at {record.text_url}; 'bident logs' says why.")
     if not ready:
         raise typer.Exit(1)
 
@@ -94,6 +98,8 @@ def show_urls(record: Record) -> None:
         lines.add_row("gRPC", f"{record.grpc}{' over TLS' if record.grpc_over_tls else ''}")
     if record.metrics_url:
         lines.add_row("metrics", f"{record.metrics_url}/metrics")
+    if record.text_url:
+        lines.add_row("text", f"{record.text_url} (Ollama), {record.text_url}/v1 (OpenAI)")
     screen.show(lines)
 
 
@@ -109,7 +115,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines from the end.", min=0)] = 50,
     state_dir: StateDir = Path(STATE_DIR),
 ) -> None:
-    """Show the log of the server that 'bident up' started. The one before it is .bident/serve.log.1."""
+    """Show the log of the servers that 'bident up' started. The one before it is .bident/serve.log.1."""
     record = Record.read(state_dir)
     path = Path(record.log) if record else log_file(state_dir)
     if not path.is_file():

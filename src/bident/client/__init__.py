@@ -1,6 +1,8 @@
-"""A thin client of the public v2 API: what the command line knows of a server, it knows through this."""
+"""Thin clients of the servers' public APIs: what the command line knows of a server, it knows through these."""
 
+from bident.client.connection import Reply
 from bident.client.credentials import Credentials
-from bident.client.http import Client, Reply, model_path
+from bident.client.http import Client, model_path
+from bident.client.text import TextClient
 
-__all__ = ["Client", "Credentials", "Reply", "model_path"]
+__all__ = ["Client", "Credentials", "Reply", "TextClient", "model_path"]

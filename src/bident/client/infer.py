@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bident.client.http import Client, Reply, model_path
+from bident.client.connection import Reply
+from bident.client.http import Client, model_path
 from bident.errors import Code, ServeError, invalid_arg
 from bident.wire.datatypes import BYTES, DATATYPES, DataType, from_numpy
 from bident.wire.infer import element_count

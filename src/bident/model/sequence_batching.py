@@ -78,7 +78,7 @@ def read(batching: Any) -> SequenceBatching:
         ),
         states=tuple(_state(state) for state in batching.state),
         is_iterative=batching.iterative_sequence,
-        max_candidates=batching.oldest.max_candidate_sequences if is_oldest else 0,
+        max_candidates=max(0, batching.oldest.max_candidate_sequences) if is_oldest else 0,
         preferred_batch_sizes=tuple(sorted(batching.oldest.preferred_batch_size)) if is_oldest else (),
         minimum_slot_utilization=0.0 if is_oldest else batching.direct.minimum_slot_utilization,
     )

@@ -31,11 +31,6 @@ def check_sequence(subject: Subject) -> None:
     _check_controls(subject, batching)
     if batching.HasField("oldest"):
         _check_sizes(subject, "sequence batching preferred batch size", batching.oldest.preferred_batch_size)
-        if (candidates := batching.oldest.max_candidate_sequences) < 0:
-            subject.refuse(
-                f"sequence batching maximum candidate sequences must not be negative for {subject.name}",
-                f"change max_candidate_sequences, now {candidates}; without it there are max_batch_size of them",
-            )
     if batching.HasField("direct") and not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
         subject.refuse(
             f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {subject.name}",

@@ -43,14 +43,14 @@ class TritonFormatter(logging.Formatter):
         # Escaped as JSON, or at least indented: a message that carries a client's bytes cannot forge a line of its own.
         message = record.getMessage()
         message = json.dumps(message, ensure_ascii=False) if self._escape else message.rstrip().replace("\n", "\n  ")
-        line = f"{head} {_tame(message)}"
+        line = f"{head} {tame(message)}"
         if record.exc_info:
             # Escaped and indented for the same reason: its last line repeats what the exception says.
-            line += "\n" + textwrap.indent(_tame(self.formatException(record.exc_info)), "  ", lambda _: True)
+            line += "\n" + textwrap.indent(tame(self.formatException(record.exc_info)), "  ", lambda _: True)
         return line
 
 
-def _tame(text: str) -> str:
+def tame(text: str) -> str:
     """``text`` with everything escaped that a terminal obeys or that ends a line, but line feeds and tabs."""
     return _UNTAMED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

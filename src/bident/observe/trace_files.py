@@ -1,7 +1,7 @@
 """Writes complete traces to files, on a thread of its own: the event loop never waits for a disk.
 
-A file is a JSON array at any time: what is added goes in front of its closing bracket. As in Triton, traces go to
-``<file>``, or to ``<file>.0``, ``<file>.1`` and so on if there is a limit to how many belong together.
+A file is a JSON array between any two traces: what is added goes in front of its closing bracket. As in Triton, traces
+go to ``<file>``, or to ``<file>.0``, ``<file>.1`` and so on if there is a limit to how many belong together.
 """
 
 from __future__ import annotations
@@ -201,7 +201,11 @@ class _Array:
             self._put(added)
         except OSError:
             with suppress(OSError):
-                self._put(b"]" if self._end else b"")
+                if self._end:
+                    self._put(b"]")
+                else:
+                    self.close()
+                    self.path.unlink()
             raise
         self._end += len(added) - 1
 

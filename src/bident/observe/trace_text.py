@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from bident.wire.trace import Moment, TensorSeen, Trace
+
+_PIECE = 1 << 16
+"""So many elements become text at a time: until it is joined, that of each takes many times the element's space."""
 
 
 def text(root: Trace) -> str:
@@ -55,15 +58,24 @@ def _json(document: dict[str, Any]) -> str:
 def _elements(seen: TensorSeen) -> str:
     """The elements with commas between: strings in quotes, truth as 1 and 0, numbers as short as they can be."""
     elements = seen.data if isinstance(seen.data, list) else seen.data.reshape(-1)
-    if seen.datatype == "BYTES":
-        return ",".join(f'"{_readable(element)}"' for element in elements)
-    if seen.datatype == "BOOL":
-        return ",".join("1" if element else "0" for element in elements)
     if isinstance(elements, list) and seen.datatype == "FP32":
         elements = np.asarray(elements, np.float32)
+    written = _WRITTEN.get(seen.datatype, _number)
+    pieces = (elements[start : start + _PIECE] for start in range(0, len(elements), _PIECE))
+    return ",".join(",".join(map(written, piece)) for piece in pieces)
+
+
+def _string(element: str | bytes) -> str:
+    return f'"{element if isinstance(element, str) else element.decode("utf-8", "backslashreplace")}"'
+
+
+def _truth(element: Any) -> str:
+    return "1" if element else "0"
+
+
+def _number(element: Any) -> str:
     # As text, numpy's floats are the shortest that are read as the same number of their own width.
-    return ",".join(str(element).removesuffix(".0") for element in elements)
+    return str(element).removesuffix(".0")
 
 
-def _readable(element: str | bytes) -> str:
-    return element if isinstance(element, str) else element.decode("utf-8", "backslashreplace")
+_WRITTEN: dict[str, Callable[[Any], str]] = {"BYTES": _string, "BOOL": _truth}

@@ -1,6 +1,6 @@
 """Every setting of the two servers once: flag > environment > file > default."""
 
-from bident.settings.parse import canonical_flags, parse_tensor_args, parse_text_args
+from bident.settings.parse import canonical_flags, parse_both_args, parse_tensor_args, parse_text_args, split_flags
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
 from bident.settings.text import TEXT_TABLE, TextSettings
@@ -12,6 +12,8 @@ __all__ = [
     "TensorSettings",
     "TextSettings",
     "canonical_flags",
+    "parse_both_args",
     "parse_tensor_args",
     "parse_text_args",
+    "split_flags",
 ]

@@ -26,6 +26,8 @@ _TEXT = Table("text", TEXT_TABLE)
 _NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _SEPARATOR = ";"
 """Between the values of one environment variable: neither paths nor ``name,key=value`` hold it."""
+TEXT_FLAG = "--text-"
+"""What the text server's flags begin with where both servers are told theirs."""
 _TRIMMED = " \t\r\n\"'"
 """Ollama takes these off the ends of its variables."""
 
@@ -60,12 +62,47 @@ def parse_text_args(argv: Sequence[str], environ: Mapping[str, str], config_file
     return settle_text(TextSettings(**_values(_TEXT, argv, environ, config_file)))
 
 
+def parse_both_args(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    config_file: Path | None = None,
+    defaults: Mapping[str, str] = _NO_DEFAULTS,
+) -> tuple[TensorSettings, TextSettings]:
+    """The settings of both servers, where ``argv`` is for both (:func:`split_flags`); ``defaults`` are the tensor
+    server's. A config file that is named to the tensor server is the text server's too, unless that has one of its own.
+    """
+    tensor_argv, text_argv = split_flags(argv)
+    tensor = parse_tensor_args(tensor_argv, environ, config_file, defaults)
+    try:
+        text = parse_text_args(text_argv, environ, tensor.config_file or config_file)
+    except SettingsError as error:
+        raise SettingsError(f"text server: {error.message}; here its flags begin with {TEXT_FLAG}") from None
+    return tensor, text
+
+
+def split_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What each server is told by ``argv``: the tensor server, and the text server, whose flags begin with --text-."""
+    tensor: list[str] = []
+    text: list[str] = []
+    told = tensor
+    for word in argv:
+        if word.startswith("--"):
+            told = text if word.startswith(TEXT_FLAG) else tensor
+        told.append(f"--{word.removeprefix(TEXT_FLAG)}" if told is text and word.startswith(TEXT_FLAG) else word)
+    return tensor, text
+
+
 def canonical_flags(argv: Sequence[str]) -> list[str]:
-    """``argv`` with every flag in full and as one word, however it was written. Raises SettingsError."""
+    """``argv`` of both servers with every flag whole and as one word, however it was written. Raises SettingsError."""
+    tensor, text = split_flags(argv)
+    return [*_canonical(_TENSOR, tensor, "--"), *_canonical(_TEXT, text, TEXT_FLAG)]
+
+
+def _canonical(table: Table, argv: Sequence[str], prefix: str) -> list[str]:
     return [
-        f"{row.flag}={text}" if row.takes_value else row.flag
-        for name, given in _from_flags(_TENSOR, argv).items()
-        for row in [_TENSOR.by_name[name]]
+        f"{prefix}{row.key}={text}" if row.takes_value else f"{prefix}{row.key}"
+        for name, given in _from_flags(table, argv).items()
+        for row in [table.by_name[name]]
         for text in given.texts
     ]
 

@@ -69,8 +69,7 @@ class TextModels:
         FOLDERS,
         (),
         "Further library of Ollama's, .gguf file or folder of them, served in place and never written to; repeat it "
-        "for several. The library that Ollama itself would use is always among them.",
-        foreign="OLLAMA_MODELS",
+        "for several. The library of an Ollama on this machine (OLLAMA_MODELS, ~/.ollama/models) is always among them.",
     )
     noprune: bool = setting(BOOLEAN, False, "Keep blobs that no model uses any more.", foreign="OLLAMA_NOPRUNE")
     upstream: tuple[Upstream, ...] = setting(

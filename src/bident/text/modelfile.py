@@ -124,17 +124,17 @@ def _unquoted(value: str, line: int) -> str:
     """``value`` without its quotes. Raises MalformedError where they do not enclose all of it."""
     if value.startswith(_QUOTES):
         if len(value) < 6 or not value.endswith(_QUOTES):
-            raise MalformedError(f'line {line}: a value that starts with {_QUOTES} must end with {_QUOTES}')
+            raise MalformedError(f"line {line}: a value that starts with {_QUOTES} must end with {_QUOTES}")
         return value[3:-3]
     if value.startswith('"'):
         if len(value) < 2 or not value.endswith('"'):
-            raise MalformedError(f'line {line}: the quote is never closed')
+            raise MalformedError(f"line {line}: the quote is never closed")
         return value[1:-1]
     return value
 
 
 def write_modelfile(file: Modelfile, comments: tuple[str, ...] = ()) -> str:
-    """``file`` as text that reads back as the same, but for texts that hold three quotes: no Modelfile can say those."""
+    """``file`` as text that reads back as the same, but for texts with three quotes in them, which none can say."""
     lines = [f"# {comment}" for comment in comments]
     lines += [f"FROM {_quoted(source)}" for source in (file.base, *file.also)]
     lines += [f"ADAPTER {_quoted(adapter)}" for adapter in file.adapters]

@@ -12,18 +12,22 @@ from typing import Any
 from bident.errors import ServeError, invalid_arg
 
 INTEGERS = frozenset(
-    """num_keep seed num_predict top_k repeat_last_n num_ctx num_batch num_gpu main_gpu num_thread
-    draft_num_predict""".split()
+    {"num_keep", "seed", "num_predict", "top_k", "repeat_last_n"}
+    | {"num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict"}
 )
-NUMBERS = frozenset("top_p min_p typical_p temperature repeat_penalty presence_penalty frequency_penalty".split())
+NUMBERS = frozenset(
+    {"top_p", "min_p", "typical_p", "temperature", "repeat_penalty", "presence_penalty", "frequency_penalty"}
+)
 BOOLEANS = frozenset({"use_mmap"})
 LISTS = frozenset({"stop"})
 KNOWN = INTEGERS | NUMBERS | BOOLEANS | LISTS
 OBSOLETE = frozenset(
-    "penalize_newline low_vram f16_kv logits_all vocab_only use_mlock mirostat mirostat_tau mirostat_eta tfs_z".split()
+    {"penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock"}
+    | {"mirostat", "mirostat_tau", "mirostat_eta", "tfs_z"}
 )
 """Options that older Modelfiles have and that no longer do anything."""
 
+_LARGEST = (1 << 32) - 1
 _WORDS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
@@ -35,7 +39,7 @@ def from_text(name: str, text: str) -> Any:
     check_name(name)
     reader: Callable[[str], Any]
     if name in INTEGERS:
-        reader, expected = int, "an integer"
+        reader, expected = lambda word: _fitting(int(word)), "an integer"
     elif name in NUMBERS:
         reader, expected = _finite, "a number"
     elif name in BOOLEANS:
@@ -80,7 +84,7 @@ def _typed(name: str, value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if name in NUMBERS and is_number:
         return float(value)
-    if name in INTEGERS and is_number and value == int(value):
+    if name in INTEGERS and is_number and value == int(value) and abs(value) <= _LARGEST:
         return int(value)
     raise _wrong_type(name, value)
 
@@ -88,6 +92,12 @@ def _typed(name: str, value: Any) -> Any:
 def _wrong_type(name: str, value: Any) -> ServeError:
     kind = "an integer" if name in INTEGERS else "a number" if name in NUMBERS else "true or false"
     return invalid_arg(f"parameter '{name}' must be {kind}, not {str(value)[:80]!r}")
+
+
+def _fitting(value: int) -> int:
+    if abs(value) > _LARGEST:
+        raise OverflowError
+    return value
 
 
 def _finite(text: str) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 import threading
 import time
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +216,41 @@ def test_a_pipe_that_nobody_reads_holds_nothing_up(tmp_path: Path, caplog: pytes
     assert [record.message.rpartition(": ")[2] for record in caplog.records] == ["it is no regular file"] * 2
 
 
+class Disk(FileIO):
+    """A file of a disk that may be full: then not even what there is room for is written whole."""
+
+    is_full = True
+
+    def write(self, data: Any) -> int:
+        if self.is_full and len(data) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("count", [-1, 1, 5], ids=["whole", "numbered", "part"])
+def test_a_full_disk_leaves_no_file_that_is_no_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr("bident.observe.trace_files.FileIO", Disk)
+    made = tracing(tmp_path, count=count)
+    ask(made)
+    made.close(10)
+
+    assert files(tmp_path) == {}
+
+
+def test_a_disk_that_becomes_full_costs_only_what_comes_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bident.observe.trace_files.FileIO", Disk)
+    made = tracing(tmp_path)
+    for is_full in (False, True, False):
+        made._files.do(partial(setattr, Disk, "is_full", is_full))
+        ask(made)
+    made.close(10)
+    Disk.is_full = True
+
+    assert files(tmp_path) == {"t": 2}
+
+
 def test_what_does_not_fit_is_dropped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +280,11 @@ def test_what_does_not_fit_is_dropped(
         ("FP32", np.zeros((0, 2), np.float32), ""),
     ],
 )
-def test_tensors_as_text(tmp_path: Path, word: str, data: Any, expected: str) -> None:
+@pytest.mark.parametrize("piece", [1, 2, 100])
+def test_tensors_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, data: Any, expected: str, piece: int
+) -> None:
+    monkeypatch.setattr("bident.observe.trace_text._PIECE", piece)
     made = tracing(tmp_path, level=frozenset({"TENSORS"}))
     shape = data.shape if isinstance(data, np.ndarray) else (len(data),)
     tensor = InferInput("X", DATATYPES[word], shape, len(data), data)

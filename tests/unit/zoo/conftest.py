@@ -15,7 +15,7 @@ import pytest
 from google.protobuf import text_format
 from numpy.typing import NDArray
 
-from bident.client.http import Reply
+from bident.client import Reply
 from bident.client.infer import as_json, decode
 from bident.errors import Code, ServeError
 from bident.model.proto import pb

@@ -230,7 +230,9 @@ def _are_plain(requests: Sequence[InferRequest]) -> bool:
     for request in requests:
         if request.batch_size != rows or request.id or request.outputs is not None or request.parameters is not None:
             return False
-        if request.timeout_us or request.priority or request.sequence_id or request.sequence_start or request.trace:
+        if request.timeout_us or request.priority or request.trace:
+            return False
+        if request.sequence_id or request.sequence_start or request.sequence_end:
             return False
     return True
 

@@ -86,7 +86,7 @@ class Calls:
 
     def dispatch(self, stream: Stream, message: Buffer) -> None:
         """Have a unary call served; whatever goes wrong, it gets an answer."""
-        if self.owes_too_much:
+        if self.outflow.unsent > self.server.limits.unsent_bytes:
             self._hold_back(stream, message)
             return
         serve = stream.head.serve
@@ -170,6 +170,7 @@ class Calls:
         """Nobody waits for any answer any more."""
         for stream in list(self.streams.values()):
             stream.cancel()
+        self.outflow.drop_all()
 
     def end_all(self, status: Status, message: str) -> None:
         """The server stops: end every call with a status."""

@@ -157,6 +157,10 @@ class Outflow:
         stream.queue.clear()
         self._took(stream, stream.queued)
 
+    def drop_all(self) -> None:
+        """All streams have been dropped: none has a turn any more."""
+        self._ready.clear()
+
     def flush(self) -> None:
         """Hand over what this turn of the loop has written, and as much of the queues as may go."""
         self._is_due = False

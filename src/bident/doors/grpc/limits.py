@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import psutil
+
 from bident.doors.grpc.packing import LEVELS
 from bident.settings import TensorSettings
 
 MOST_MESSAGE = 2**31 - 1
 """The largest message gRPC's clients can make."""
+_HELD_PART = 3
+"""One in so many parts of the machine's memory may be held for clients: to unpack a message takes twice its size."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class GrpcLimits:
             max_connection_age_grace=settings.grpc_max_connection_age_grace / 1000,
         )
         level = LEVELS[settings.grpc_infer_response_compression_level]
-        return cls(keepalive=keepalive, compression_level=level)
+        held = min(cls.held_bytes, psutil.virtual_memory().total // _HELD_PART)
+        return cls(keepalive=keepalive, compression_level=level, held_bytes=held)
 
 
 class Held:

@@ -24,7 +24,8 @@ _NAME = re.compile(r"[\w.:/-]{1,256}")
 _MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function_call>", "Action:", "```json")
 """How the models of common templates announce a call."""
 _LEFT = re.compile(r"</?(?:tool_call|function_call|\|python_tag\||\|eom_id\|)>|\[/?TOOL_CALLS\]|^Action:|```(?:json)?")
-_LONGEST_CALL = 1 << 20
+_BRACKET_OR_STRING = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]]')
+_MOST_DOCUMENTS = 64
 
 
 def offered(request: TextRequest) -> list[dict[str, Any]]:
@@ -64,9 +65,7 @@ def call_schema(tools: Sequence[Mapping[str, Any]], name: str = "") -> dict[str,
         definitions[f"tool{place}"] = arguments
         properties = {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/tool{place}"}}
         required = ["name", "arguments"]
-        calls.append(
-            {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-        )
+        calls.append({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
     return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": definitions}
 
 
@@ -78,6 +77,15 @@ def read_call(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall | None:
         return None
     calls = _calls(document, {tool["function"]["name"] for tool in tools})
     return calls[0] if len(calls) == 1 else None
+
+
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments that ``text`` is as JSON; no text is no arguments. None if it is no JSON object."""
+    try:
+        arguments = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return None
+    return arguments if isinstance(arguments, dict) else None
 
 
 def new_id() -> str:
@@ -100,19 +108,22 @@ class TextCalls:
     def feed(self, piece: str) -> str:
         """What is certainly no call after ``piece``."""
         self._held += piece
-        if self._waits and len(self._held) <= _LONGEST_CALL:
+        if self._waits:
             return ""
-        places = [place for mark in _MARKS if (place := self._held.find(mark)) >= 0]
-        start = self._held.lstrip()
-        if not self._begun and start[:1] in ("{", "[", ""):
-            places.append(0)
-        self._waits = bool(places) and bool(start) and len(self._held) <= _LONGEST_CALL
-        end = min(places) if places else min(certain_length(self._held, mark) for mark in _MARKS)
-        if len(self._held) > _LONGEST_CALL:
-            end = len(self._held)
-        passed, self._held = self._held[:end], self._held[end:]
+        place, self._waits = self._beginning()
+        passed, self._held = self._held[:place], self._held[place:]
         self._begun = self._begun or bool(passed.strip())
         return passed
+
+    def _beginning(self) -> tuple[int, bool]:
+        """Where a call may begin in what is held, and whether one does."""
+        start = self._held.lstrip()
+        if not self._begun and start[:1] in ("", "{", "["):
+            return 0, bool(start)
+        places = [place for mark in _MARKS if (place := self._held.find(mark)) >= 0]
+        if places:
+            return min(places), True
+        return min(certain_length(self._held, mark) for mark in _MARKS), False
 
     def end(self) -> tuple[str, list[ToolCall]]:
         """The calls in what has waited; if there are none, it was text."""
@@ -167,24 +178,27 @@ def _documents(text: str) -> list[Any]:
     """The JSON objects and lists in ``text``, whatever stands between them."""
     documents: list[Any] = []
     place = 0
-    while found := re.search(r"[{\[]", text[place:]):
-        start = place + found.start()
-        end = _end_of(text, start)
+    bracket = re.compile(r"[{\[]")
+    # Counted, because each bracket that is never closed costs a look at the whole rest.
+    for _ in range(_MOST_DOCUMENTS):
+        found = bracket.search(text, place)
+        if found is None:
+            break
+        place = _end_of(text, found.start())
         try:
-            documents.append(orjson.loads(text[start:end]))
+            documents.append(orjson.loads(text[found.start() : place]))
         except orjson.JSONDecodeError:
-            end = start + 1 if end == len(text) else end
-        place = end
+            place = found.end()
     return documents
 
 
 def _end_of(text: str, start: int) -> int:
     """Where the brackets that ``start`` opens are closed again; the end of ``text`` if they are not."""
     depth = 0
-    for found in re.finditer(r'"(?:\\.|[^"\\])*"|[{}\[\]]', text[start:]):
+    for found in _BRACKET_OR_STRING.finditer(text, start):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
         if depth == 0:
-            return start + found.end()
+            return found.end()
     return len(text)
 
 
@@ -199,6 +213,7 @@ def _calls(document: Any, names: set[str]) -> list[ToolCall]:
             return []
         name = function.get("name", function.get("tool_name"))
         arguments = function.get("arguments", function.get("parameters", {}))
+        arguments = read_arguments(arguments) if isinstance(arguments, str) else arguments
         if not isinstance(name, str) or name not in names or not isinstance(arguments, dict):
             return []
         calls.append(ToolCall(new_id(), name, arguments))

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from bident.errors import Code, ServeError, TooLargeError, invalid_arg
 from bident.text.doors.fields import Fields
@@ -45,11 +46,17 @@ class Bodies:
                 if held > self.limit:
                     raise self._too_large(held)
                 if self._held > self._budget:
-                    raise ServeError(Code.UNAVAILABLE, "server busy, please try again.  too many large requests at once")
+                    raise ServeError(
+                        Code.UNAVAILABLE, "server busy, please try again.  too many large requests at once"
+                    )
                 body += part
             yield bytes(body)
         finally:
             self._held -= held
+
+    def read_from(self, scope: Scope, receive: Receive) -> contextlib.AbstractAsyncContextManager[bytes]:
+        """As :meth:`read`, where there is no request yet."""
+        return self.read(Request(scope, receive))
 
     @contextlib.asynccontextmanager
     async def object(self, request: Request) -> AsyncIterator[Fields]:
@@ -95,12 +102,24 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return value
 
 
+def model_of(body: bytes) -> str:
+    """The model that a body names; empty where it names none, or is no JSON object."""
+    try:
+        fields = parse_object(body)
+    except ServeError:
+        return ""
+    model = fields.get("model") or fields.get("name")
+    return model if isinstance(model, str) else ""
+
+
 def _with_lone_surrogates(body: bytes, error: orjson.JSONDecodeError) -> Any:
     r"""What strict JSON refuses and Go reads: ``\ud83d`` alone, where a client cut a text within a character."""
     try:
         text = body.decode("utf-8", "replace")
         value = json.loads(text, parse_constant=_refuse_constant)
-        return orjson.loads(json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return orjson.loads(
+            json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
     except (ValueError, RecursionError):
         raise invalid_arg(f"invalid JSON in the request body: {error}") from None
 

@@ -24,7 +24,7 @@ class Collected:
     """All answers to a request, by their numbers."""
 
     answers: dict[int, Answer] = field(default_factory=dict)
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     context: tuple[int, ...] = ()
 
     @property

@@ -90,7 +90,7 @@ class Fields:
             raise self.wrong(name, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
-    def list(self, name: str, of: str = "a list") -> Sequence[Any]:
+    def elements(self, name: str, of: str = "a list") -> Sequence[Any]:
         value = self.raw(name)
         if value is None:
             return ()
@@ -101,7 +101,7 @@ class Fields:
     def texts(self, name: str) -> list[str]:
         """A string, or a list of them, as a list."""
         value = self.raw(name)
-        found = [value] if isinstance(value, str) else self.list(name, "a string or a list of strings")
+        found = [value] if isinstance(value, str) else self.elements(name, "a string or a list of strings")
         if not all(isinstance(each, str) for each in found):
             raise self.wrong(name, "a string or a list of strings")
         return [*found]
@@ -116,7 +116,7 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         """A list of objects, by their places."""
-        found = self.list(name, "a list of objects")
+        found = self.elements(name, "a list of objects")
         fields = []
         for index, value in enumerate(found):
             where = f"{self.path(name)}[{index}]"

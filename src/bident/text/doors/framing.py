@@ -52,7 +52,7 @@ async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     Raises what ``work`` raises, and CANCELLED.
     """
     task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(request.receive))
+    leaving = asyncio.ensure_future(gone(request.receive))
     try:
         await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -124,12 +124,10 @@ class _Streamed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(gone(receive))
         try:
             while not writing.done() and not leaving.done() and not self._is_stalled():
-                await asyncio.wait(
-                    {writing, leaving}, timeout=_STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait({writing, leaving}, timeout=_STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 writing.result()
         finally:
@@ -149,7 +147,7 @@ class _Streamed(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _gone(receive: Callable[[], Awaitable[Any]]) -> None:
+async def gone(receive: Callable[[], Awaitable[Any]]) -> None:
     """Return when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -122,7 +122,9 @@ def _without_port(host: str) -> str:
 
 
 def _host_refusal(host: str) -> str:
-    return f"forbidden: the Host header {host[:80]!r} is no name of this machine; use localhost, or --host another address"
+    return (
+        f"forbidden: the Host header {host[:80]!r} is no name of this machine; use localhost, or --host another address"
+    )
 
 
 def _origin_refusal(origin: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from datetime import datetime
 
-_FOREVER = "2318-03-10T23:47:16.854775807Z"
-"""What Ollama answers for a model that is never unloaded: as far away as its clock reaches."""
+FOREVER = "2318-03-10T23:47:16.854775807Z"
+"""When a model is unloaded that never is: as far away as Ollama's clock reaches."""
 
 
 def utc_nanoseconds(nanoseconds: int) -> str:
@@ -19,8 +18,3 @@ def utc_nanoseconds(nanoseconds: int) -> str:
 def utc_moment(moment: datetime) -> str:
     """A moment with a time zone."""
     return utc_nanoseconds(int(moment.timestamp() * 1_000_000) * 1000)
-
-
-def utc_expiry(seconds: float) -> str:
-    """A Unix time that may be ``math.inf``."""
-    return _FOREVER if math.isinf(seconds) else utc_nanoseconds(int(seconds * 1_000_000) * 1000)

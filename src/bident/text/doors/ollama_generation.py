@@ -43,7 +43,7 @@ class OllamaGeneration:
             asked = ollama_requests.generate_request(fields)
             stream = _streams(fields, "/api/generate")
         writer = Writer(asked.model, chat=False, started=started)
-        if not asked.prompt:
+        if not (asked.prompt or asked.suffix or asked.images):
             return await self._load(request, asked, writer)
         return await self._answer(request, asked, writer, stream)
 

@@ -43,7 +43,7 @@ def generate_request(fields: Fields) -> TextRequest:
 def chat_request(fields: Fields) -> TextRequest:
     """The request in the body of ``/api/chat``. Raises INVALID_ARG."""
     model = required_model(fields)
-    messages = [_message(each) for each in fields.objects("messages")]
+    messages = [message(each) for each in fields.objects("messages")]
     return TextRequest(model=model, messages=messages, tools=_tools(fields), **_shared(fields))
 
 
@@ -111,8 +111,9 @@ def _shared(fields: Fields) -> dict[str, Any]:
 
 
 def think(fields: Fields) -> bool | str | None:
+    """Whether and how hard the model thinks first; None as the model does by itself. Raises INVALID_ARG."""
     value = fields.raw("think")
-    if value is None or isinstance(value, bool) or value in _THINK_LEVELS:
+    if value is None or isinstance(value, bool) or (isinstance(value, str) and value in _THINK_LEVELS):
         return value
     raise fields.wrong("think", 'true, false, "low", "medium", "high" or "max"')
 
@@ -121,7 +122,9 @@ def _format(fields: Fields) -> str | Mapping[str, Any] | None:
     value = fields.raw("format")
     if value is None or value == "":
         return None
-    if value == "json" or isinstance(value, dict):
+    if value == "json":
+        return "json"
+    if isinstance(value, dict):
         return value
     raise invalid_arg(f'invalid format: {shown(value)}; expected "json" or a valid JSON Schema object')
 
@@ -134,7 +137,7 @@ def _top_logprobs(fields: Fields) -> int:
 
 
 def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
-    found = fields.list(name, "a list of tokens")
+    found = fields.elements(name, "a list of tokens")
     if not all(type(each) is int for each in found):
         raise fields.wrong(name, "a list of tokens, which are whole numbers")
     return tuple(found)
@@ -142,11 +145,13 @@ def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
 
 def _images(fields: Fields) -> list[bytes]:
     return [
-        decode_image(image, f"{fields.path('images')}[{index}]") for index, image in enumerate(fields.list("images"))
+        decode_image(image, f"{fields.path('images')}[{index}]")
+        for index, image in enumerate(fields.elements("images"))
     ]
 
 
-def _message(fields: Fields) -> Message:
+def message(fields: Fields) -> Message:
+    """One message of a conversation. Raises INVALID_ARG."""
     role = fields.text("role")
     if not role:
         raise invalid_arg(f"{fields.path('role')} is required: system, user, assistant or tool")

@@ -59,7 +59,9 @@ class ChatWriter:
         if piece.tool_calls:
             first = self._calls.get(piece.index, 0)
             self._calls[piece.index] = first + len(piece.tool_calls)
-            delta["tool_calls"] = [{"index": first + place} | call_object(call) for place, call in enumerate(piece.tool_calls)]
+            delta["tool_calls"] = [
+                {"index": first + place} | call_object(call) for place, call in enumerate(piece.tool_calls)
+            ]
         return delta
 
     def _chunk(
@@ -137,6 +139,7 @@ def call_object(call: ToolCall) -> dict[str, Any]:
 
 
 def arguments_text(call: ToolCall) -> str:
+    """Arguments as JSON."""
     return orjson.dumps(dict(call.arguments)).decode()
 
 

@@ -96,7 +96,7 @@ class OpenaiOthers:
     async def detokenize(self, request: Request) -> Response:
         async with self._bodies.object(request) as fields:
             model = required_model(fields)
-            tokens = fields.list("tokens", "a list of tokens")
+            tokens = fields.elements("tokens", "a list of tokens")
             if fields.raw("tokens") is None or not all(type(each) is int for each in tokens):
                 raise fields.wrong("tokens", "a list of tokens, which are whole numbers")
             fields.log_strays("/detokenize")

@@ -25,10 +25,27 @@ _MOST_ANSWERS = 128
 _MOST_BIAS = 100
 _EXTRA_NUMBERS = ("min_p", "typical_p", "repeat_penalty")
 _EXTRA_COUNTS = ("top_k", "num_ctx", "num_keep", "repeat_last_n")
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EFFORTS: dict[str, bool | str] = {
+    "none": False,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+"""OpenAI's efforts as ``think`` has them."""
 _HARMLESS = (
-    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention verbosity prediction"
-).split()
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "verbosity",
+    "prediction",
+)
 
 
 def chat_request(fields: Fields) -> TextRequest:
@@ -104,7 +121,7 @@ def rerank_request(fields: Fields) -> RerankRequest:
     if not query:
         raise invalid_arg("query is required")
     documents = []
-    for index, given in enumerate(fields.list("documents", "a list of strings, or of objects with 'text'")):
+    for index, given in enumerate(fields.elements("documents", "a list of strings, or of objects with 'text'")):
         text = given.get("text") if isinstance(given, dict) else given
         if not isinstance(text, str):
             raise invalid_arg(f"documents[{index}] must be a string, or an object with 'text', not {shown(given)}")
@@ -112,7 +129,11 @@ def rerank_request(fields: Fields) -> RerankRequest:
     if not documents:
         raise invalid_arg("documents is required: a list of strings, or of objects with 'text'")
     return RerankRequest(
-        model=model, query=query, documents=documents, top=fields.whole("top_n", 0, 1), keep_alive=parse_keep_alive(fields.raw("keep_alive"))
+        model=model,
+        query=query,
+        documents=documents,
+        top=fields.whole("top_n", 0, 1),
+        keep_alive=parse_keep_alive(fields.raw("keep_alive")),
     )
 
 
@@ -263,8 +284,8 @@ def _effort(fields: Fields) -> bool | str | None:
 
 def effort(fields: Fields, name: str) -> bool | str:
     """OpenAI's efforts as ``think`` has them."""
-    value = fields.choice(name, _EFFORTS, "none")
-    return {"none": False, "minimal": "low", "xhigh": "max"}.get(value, value)
+    value = fields.choice(name, tuple(_EFFORTS), "none")
+    return _EFFORTS[value]
 
 
 def _logit_bias(fields: Fields) -> dict[int, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,7 +10,6 @@ from starlette.types import ASGIApp
 
 from bident.text.doors.anthropic_messages import AnthropicMessages
 from bident.text.doors.bodies import Bodies
-from bident.text.doors.guard import Guard, Keys
 from bident.text.doors.ollama_generation import OllamaGeneration
 from bident.text.doors.ollama_library import OllamaLibrary
 from bident.text.doors.openai_generation import OpenaiGeneration
@@ -22,16 +19,8 @@ from bident.text.doors.status import OLLAMA
 from bident.text.engine import TextEngine
 
 
-def application(
-    engine: TextEngine,
-    *,
-    max_body_bytes: int,
-    origins: Sequence[str] = (),
-    loopback: bool = True,
-    keys: Keys | None = None,
-) -> ASGIApp:
-    """All that the text server answers, for ``engine``, behind its guard."""
-    bodies = Bodies(max_body_bytes)
+def application(engine: TextEngine, bodies: Bodies) -> ASGIApp:
+    """All that the text server answers, for ``engine``; whoever can reach it may use it."""
     doors = (
         OllamaGeneration(engine, bodies),
         OllamaLibrary(engine, bodies),
@@ -41,15 +30,15 @@ def application(
         AnthropicMessages(engine, bodies),
     )
     routes = [each for door in doors for each in door.routes()]
-    app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _wrong_verb})
-    return Guard(app, origins=origins, loopback=loopback, keys=keys)
+    return Starlette(routes=routes, exception_handlers={404: _unknown, 405: _wrong_verb})
 
 
 async def _unknown(request: Request, _: Exception) -> Response:
     """As gin answers; a base URL that ends in /v1 before Ollama's paths is common enough to be told."""
     path = request.url.path
     if path.startswith("/v1/api/"):
-        hint = f"404 page not found: Ollama's API has no /v1 in front; ask {path.removeprefix('/v1')[:80]}, with a base URL that does not end in /v1"
+        meant = path.removeprefix("/v1")[:80]
+        hint = f"404 page not found: did you mean {meant}? The base URL of Ollama's API does not end in /v1"
         return OLLAMA.answer(404, hint)
     return PlainTextResponse("404 page not found", 404)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from bident.text.runner.plan import Plan, loads
 
 if TYPE_CHECKING:
-    import xllamacpp
+    import xllamacpp  # type: ignore[import-untyped]
 
 EXIT_UNABLE = 70
 """It said on standard output why it cannot serve."""

@@ -7,10 +7,12 @@ swept away when the store is next opened; parts of downloads stay for some days,
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -25,11 +27,13 @@ from bident.errors import Code, ServeError, invalid_arg
 from bident.text.store.locks import try_lock
 
 PARTIAL = ".partial"
+ETAG = ".etag"
 _CHUNK = 1 << 20
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _SETTLED_S = 10.0
 """A younger file without a lock may be between being made and being locked."""
 _PARTIAL_KEPT_S = 7 * 86400.0
+_FOLDER_KEPT_S = 86400.0
 
 
 def parse_digest(text: str) -> str:
@@ -41,6 +45,7 @@ def parse_digest(text: str) -> str:
 
 
 def digest_of(content: bytes) -> str:
+    """``sha256:`` and the hash of ``content``."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -54,6 +59,7 @@ def file_digest(path: Path) -> str:
 
 
 def blob_name(digest: str) -> str:
+    """The name of a blob's file: as Ollama has it, with a dash, since Windows forbids the colon."""
     return digest.replace(":", "-")
 
 
@@ -139,9 +145,12 @@ class Blobs:
         if not self.incoming.is_dir():
             return
         for path in self.incoming.iterdir():
-            kept = _PARTIAL_KEPT_S if path.suffix == PARTIAL else _SETTLED_S
             try:
-                if time.time() - path.stat().st_mtime > kept:
+                age = time.time() - path.stat().st_mtime
+                if path.is_dir():
+                    if age > _FOLDER_KEPT_S:
+                        shutil.rmtree(path, ignore_errors=True)
+                elif age > (_PARTIAL_KEPT_S if path.suffix in (PARTIAL, ETAG) else _SETTLED_S):
                     with path.open("rb") as file:
                         left = try_lock(file)
                     if left:
@@ -199,10 +208,8 @@ class BlobWriter:
         if self._file is not None:
             file, self._file = self._file, None
             self._path.unlink(missing_ok=True) if os.name != "nt" else None
-            try:
-                file.close()  # writes what is left: to a disk that may be full
-            except OSError:
-                pass
+            with contextlib.suppress(OSError):  # it writes what is left: to a disk that may be full
+                file.close()
             self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> BlobWriter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bident.text.gguf_header import Array, Header, read_header
@@ -31,7 +30,10 @@ class ModelCard:
 
 
 def card_of(model: TextModel, *, verbose: bool = False) -> ModelCard:
-    """The card of ``model``, with whole vocabularies and all tensors when ``verbose``. Blocks; raises as its files do."""
+    """The card of ``model``, with whole vocabularies and all tensors when ``verbose``. Blocks.
+
+    Raises what reading its weights raises.
+    """
     keep = _MOST_SHOWN if verbose else 1024
     header = read_header(model.weights, keep=keep)
     info = _info(header, verbose)
@@ -81,5 +83,3 @@ def _info(header: Header, verbose: bool) -> dict[str, Any]:
         else:
             info[key] = list(value.values or ()) if verbose or value.count <= _SHORT else []
     return info
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any, TypeAlias
@@ -88,7 +89,7 @@ class Jobs:
 class _Job:
     def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
-        self.report = Report(lambda status: loop.call_soon_threadsafe(self._publish, status))
+        self.report = Report(self._tell)
         self._work = work
         self._loop = loop
         self._history: list[Status] = []
@@ -116,10 +117,12 @@ class _Job:
             self._work(self.report)
         except BaseException as raised:  # noqa: BLE001 - it is raised where the work is followed
             error = raised
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to be told
             self._loop.call_soon_threadsafe(self._end, error)
-        except RuntimeError:
-            pass  # the loop has been closed: nobody is left to be told
+
+    def _tell(self, status: Status) -> None:
+        """Called by the thread of the work."""
+        self._loop.call_soon_threadsafe(self._publish, status)
 
     def _publish(self, status: Status) -> None:
         _append(self._history, status)

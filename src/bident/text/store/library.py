@@ -45,8 +45,9 @@ class Library:
         self._own = OwnStore(root)
         others = [LibraryShelf(path.absolute(), read_only=True) for path in foreign if path.absolute() != root]
         self._libraries: list[LibraryShelf] = [self._own, *others]
-        self._shelves: list[Shelf] = [*self._libraries, *(FileShelf(path.absolute()) for path in files)]
-        self._maker = Maker(self._own, self._libraries)
+        bare = [FileShelf(path.absolute()) for path in files]
+        self._shelves: list[Shelf] = [*self._libraries, *bare]
+        self._maker = Maker(self._own, self._libraries, bare)
         self._puller = Puller(self._own, self._maker)
         self._pusher = Pusher(self._libraries)
         self._jobs = Jobs()
@@ -91,9 +92,12 @@ class Library:
         """Let ``destination`` be what ``source`` is now. Raises NOT_FOUND, INVALID_ARG, INTERNAL (disk full)."""
         await asyncio.to_thread(self._copy, source, destination)
 
-    async def delete(self, name: str) -> None:
-        """Remove a model and what only it needed. Raises NOT_FOUND, and INVALID_ARG where it is not ours to remove."""
-        await asyncio.to_thread(self._delete, name)
+    async def delete(self, name: str) -> TextModel | None:
+        """Remove a model and what only it needed; returns what it was, None where its files were too broken to say.
+
+        Raises NOT_FOUND, and INVALID_ARG where it is not ours to remove.
+        """
+        return await asyncio.to_thread(self._delete, name)
 
     async def prune(self) -> list[str]:
         """Remove blobs of our own store that no model needs; returns their digests. Never in other libraries."""
@@ -124,7 +128,7 @@ class Library:
                     buffer.clear()
             await asyncio.to_thread(writer.write, bytes(buffer))
             await asyncio.to_thread(writer.commit, digest)
-        self._own.verified.remember(self._own.blobs.path(digest), digest)
+        await asyncio.to_thread(self._own.verified.remember, self._own.blobs.path(digest), digest)
         return True
 
     def create(self, creation: Creation) -> AsyncIterator[Status]:
@@ -195,13 +199,13 @@ class Library:
                     self._own.adopt(manifest, shelf, held)
                     self._own.commit(target, manifest)
                 return
-        model = self._find(source)
-        self._maker.make_from_file(target, model.weights, model.projector)
+        self._maker.make(Creation(name=target, base=source), Report(_unheard))
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str) -> TextModel | None:
         wanted = ModelName.parse(name)
+        removed = self._own.find(wanted)
         if self._own.remove(wanted):
-            return
+            return removed
         model = next((model for shelf in self._shelves if (model := shelf.find(wanted))), None)
         if model is None:
             raise self._own.not_found(name)
@@ -211,6 +215,5 @@ class Library:
         )
 
 
-def silent() -> Report:
-    """A report that nobody reads."""
-    return Report(lambda status: None)
+def _unheard(status: Status) -> None:
+    """Where a step is told that nobody follows."""

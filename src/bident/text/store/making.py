@@ -9,9 +9,10 @@ from typing import Any
 
 import orjson
 
-from bident.errors import ServeError, invalid_arg
+from bident.errors import invalid_arg
 from bident.text.capabilities import parameter_size
 from bident.text.gguf import GgufFacts, read_facts
+from bident.text.model import TextModel
 from bident.text.names import ModelName
 from bident.text.parameters import checked
 from bident.text.store.blobs import parse_digest
@@ -27,7 +28,7 @@ from bident.text.store.manifests import (
 )
 from bident.text.store.own import OwnStore
 from bident.text.store.reading import read_blob, read_config
-from bident.text.store.shelf import LibraryShelf, is_gguf
+from bident.text.store.shelf import FileShelf, LibraryShelf, is_gguf
 from bident.text.template.parser import parse as parse_template
 from bident.wire.text import Message
 
@@ -78,11 +79,12 @@ def check_creation(creation: Creation) -> None:
 
 
 class Maker:
-    """Turns Creations into manifests of the store ``own``; bases may come from any of ``shelves``."""
+    """Turns Creations into manifests of the store ``own``; bases come from any of ``shelves`` and ``files``."""
 
-    def __init__(self, own: OwnStore, shelves: Sequence[LibraryShelf]) -> None:
+    def __init__(self, own: OwnStore, shelves: Sequence[LibraryShelf], files: Sequence[FileShelf]) -> None:
         self._own = own
         self._shelves = shelves
+        self._files = files
 
     def make(self, creation: Creation, report: Report) -> None:
         """Make the model, and remove what only its predecessor needed. Blocks.
@@ -119,7 +121,17 @@ class Maker:
                     for layer in manifest.layers
                 ]
                 return read_config(manifest, shelf.blob_path), layers
-        raise self._own.not_found(base)
+        model = next((model for files in self._files if (model := files.find(name))), None)
+        if model is None:
+            raise self._own.not_found(base)
+        if model.fault:
+            raise invalid_arg(f"model '{base}' cannot be used: {model.fault}")
+        layers = [self._bare_layer(path, kind, held) for path, kind in _bare_files(model)]
+        return _described(model.facts, layers), layers
+
+    def _bare_layer(self, path: Path, kind: str, held: set[str]) -> Layer:
+        digest = self._own.take_in(path, None, held)
+        return Layer(layer_type(kind), digest, self._own.blobs.path(digest).stat().st_size)
 
     def _file_layer(self, name: str, digest: str, kind: str, held: set[str], report: Report) -> Layer:
         digest = parse_digest(digest)
@@ -191,6 +203,11 @@ class Maker:
         return make_manifest(Layer(CONFIG_TYPE, digest, len(content)), layers)
 
 
+def _bare_files(model: TextModel) -> list[tuple[Path, str]]:
+    projector = [(model.projector, "projector")] if model.projector else []
+    return [(model.weights, "model"), *projector]
+
+
 def _described(facts: GgufFacts, layers: Sequence[Layer]) -> dict[str, Any]:
     """What the config of a model says of its weights."""
     families = [facts.architecture]
@@ -203,11 +220,3 @@ def _described(facts: GgufFacts, layers: Sequence[Layer]) -> dict[str, Any]:
         "model_type": parameter_size(facts.parameter_count),
         "file_type": facts.quantization,
     }
-
-
-def check_gguf(path: Path, what: str) -> None:
-    """Raise INVALID_ARG unless ``path`` is a whole GGUF file that can be served."""
-    try:
-        read_facts(path)
-    except ServeError as error:
-        raise invalid_arg(f"{what}: {error.message}") from None

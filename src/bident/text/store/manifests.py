@@ -69,10 +69,12 @@ class Manifest:
 
 
 def layer_type(kind: str) -> str:
+    """The media type of a layer of that kind."""
     return _IMAGE + kind
 
 
 def make_manifest(config: Layer, layers: list[Layer]) -> Manifest:
+    """The manifest that lists these blobs."""
     document = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
@@ -119,8 +121,15 @@ def stored_names(root: Path) -> Iterator[tuple[ModelName, Path]]:
             name = ModelName.parse(f"{host}/{namespace}/{model}:{tag}")
         except ServeError:
             continue
-        if path.is_file():
+        if _is_file(path):
             yield name, path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder of another user
+        return False
 
 
 def _written(layer: Layer) -> dict[str, Any]:

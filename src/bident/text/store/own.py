@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from bident.errors import Code, ServeError
 from bident.text.names import ModelName
-from bident.text.store.blobs import BlobWriter, Blobs, digest_of, disk_fault, write_file
+from bident.text.store.blobs import Blobs, digest_of, disk_fault, sync_folder, write_file
 from bident.text.store.locks import try_lock
 from bident.text.store.manifests import Manifest, manifest_path, read_manifest, stored_names
 from bident.text.store.shelf import LibraryShelf
@@ -40,7 +39,9 @@ class OwnStore(LibraryShelf):
         with self._changing():
             for digest in manifest.digests:
                 if not self.blobs.has(digest):
-                    raise ServeError(Code.INTERNAL, f"the blob {digest} has gone while {name.short} was made; try again")
+                    raise ServeError(
+                        Code.INTERNAL, f"the blob {digest} has gone while {name.short} was made; try again"
+                    )
             before = self.find_manifest(name)
             replaced = _digests(before[1]) if before else frozenset()
             path = before[1] if before else manifest_path(self.root, name)
@@ -91,22 +92,33 @@ class OwnStore(LibraryShelf):
                 continue
             if not source.is_file():
                 raise ServeError(Code.NOT_FOUND, f"the file {source} of the model is missing; pull it again")
-            self.take_in(source, digest)
+            self.take_in(source, digest, held)
 
-    def take_in(self, source: Path, digest: str | None) -> str:
+    def take_in(self, source: Path, digest: str | None, held: set[str]) -> str:
         """Keep the file ``source`` as a blob, by a link if its ``digest`` is known; returns the digest."""
         if digest is not None:
-            target = self.blobs.path(digest)
-            with contextlib.suppress(OSError):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.link(source, target)
+            self.blobs.hold(digest, held)
+            if self._linked(source, self.blobs.path(digest)):
                 return digest
         with source.open("rb") as file, self.blobs.writer() as writer:
             while chunk := file.read(_CHUNK):
                 writer.write(chunk)
             kept = writer.commit(digest)
+        self.blobs.hold(kept, held)
         self.verified.remember(self.blobs.path(kept), kept)
         return kept
+
+    def _linked(self, source: Path, target: Path) -> bool:
+        """Whether ``target`` could be made another name of ``source``, which is on the disk by then."""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source.open("rb") as file:
+                os.fsync(file.fileno())
+            os.link(source, target)
+            sync_folder(target.parent)
+        except OSError:
+            return False
+        return True
 
     def free_bytes(self) -> int:
         """What the disk has room for."""
@@ -114,9 +126,6 @@ class OwnStore(LibraryShelf):
         while not place.exists():
             place = place.parent
         return shutil.disk_usage(place).free
-
-    def writer(self) -> BlobWriter:
-        return self.blobs.writer()
 
     def not_found(self, name: str) -> ServeError:
         return ServeError(Code.NOT_FOUND, f"model '{name}' not found")

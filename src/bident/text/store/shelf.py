@@ -87,9 +87,7 @@ class LibraryShelf:
                 yield model
 
     def _read(self, name: ModelName, path: Path) -> TextModel | None:
-        return self._remembered.get(
-            path, lambda: read_model(name, path, self.blob_path, read_only=self.read_only)
-        )
+        return self._remembered.get(path, lambda: read_model(name, path, self.blob_path, read_only=self.read_only))
 
 
 class FileShelf:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from grpc_line import Line, LineServer, data, prefixed
@@ -27,8 +29,17 @@ def limits(tmp_path: Path, *flags: str) -> GrpcLimits:
 
 def test_defaults_are_those_of_grpc(tmp_path: Path) -> None:
     made = limits(tmp_path)
-    assert made == GrpcLimits()
+    assert replace(made, held_bytes=GrpcLimits.held_bytes) == GrpcLimits()
     assert made.keepalive == Keepalive(7200, 20, False, 2, 300, 2, 0, 0)
+
+
+def test_little_is_held_for_clients_where_there_is_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=3 << 30))
+    assert limits(tmp_path).held_bytes == 1 << 30
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=300 << 30))
+    assert limits(tmp_path).held_bytes == GrpcLimits.held_bytes
 
 
 def test_flags_in_milliseconds(tmp_path: Path) -> None:
@@ -104,6 +115,17 @@ class TestLargePackedAnswers:
         assert unpacked(answer.data) == sent
         assert (answer.status, answer.has_ended) == (0, True)
 
+    def test_those_that_wait_count_as_not_taken(self) -> None:
+        line = Line(ThreadedServer())
+        number = line.begin("/test.Echo/Kept", _PACKS)
+        (call,) = line.service.streams
+        for _ in range(3):
+            call.send(bytes(200_000))
+        assert call.unsent == line.server.held.size == 600_000
+        line.server.run_all()  # type: ignore[attr-defined]
+        assert call.unsent == line.server.held.size == 0
+        assert unpacked(line.answer(number).data) == [bytes(200_000)] * 3
+
     def test_nothing_follows_a_cancelled_call(self) -> None:
         line = Line(ThreadedServer())
         number = line.begin("/test.Echo/Kept", _PACKS)
@@ -126,6 +148,7 @@ class TestLargePackedAnswers:
         line.server.run_all()  # type: ignore[attr-defined]
         assert line.answer(number).reset == ErrorCode.CANCEL
         assert line.connection.calls.streams == {}
+        assert line.server.held.size == 0
 
 
 class TestLargePackedRequests:

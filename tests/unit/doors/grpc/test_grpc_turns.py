@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import random
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -294,3 +296,33 @@ class TestEnds:
         assert sound.answer(1).messages == [b"x"]
         assert broken.transport.aborted
         assert "writing to a client failed" in caplog.text
+
+
+class TestWhateverTheFrames:
+    """Messages come whole and in order, however they are cut into frames and whenever the service pauses."""
+
+    @pytest.mark.parametrize("seed", range(25))
+    def test_messages_of_a_stream(self, seed: int) -> None:
+        chance = random.Random(seed)
+        server = LineServer()
+        line = Line(server)
+        number = line.begin("/test.Echo/Kept", (b"grpc-encoding", b"gzip"))
+        (call,) = server.service.streams
+        sent = [chance.randbytes(chance.choice([0, 0, 1, 5, 100, 20_000])) for _ in range(chance.choice([3, 60, 700]))]
+        content = b""
+        for message in sent:
+            is_packed = chance.random() < 0.1 and len(message) < 1000
+            content += prefixed(gzip.compress(message), packed=1) if is_packed else prefixed(message)
+        at = 0
+        while at < len(content):
+            size = chance.choice([1, 4, 6, 300, 16_384])
+            line.connection.data_received(data(number, content[at : at + size]))
+            at += size
+            if chance.random() < 0.2:
+                chance.choice([call.pause, call.resume, server.turn])()
+        line.send(data(number, b"", END_STREAM))
+        call.resume()
+        server.settle()
+        assert server.service.got == sent
+        assert server.service.ended == [call]
+        assert server.held.size == 0

@@ -243,6 +243,32 @@ async def test_so_many_requests_and_no_more_are_under_way() -> None:
     assert len(stage.said) == most + 100
 
 
+def test_streams_of_a_crowd_have_fewer_requests_under_way_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_infer, "_CROWD", 100)
+
+    @played
+    async def play() -> None:
+        stage = Stage()
+        most = stream_infer._MOST_IN_CROWD
+        shared = Inference(stage.engine, None)  # type: ignore[arg-type]
+        calls = [FakeCall(metadata={}) for _ in range(3)]
+        for call in calls:
+            InferStream(shared, call)
+            for number in range(150):
+                call.ask(question("many", str(number)))
+        assert shared.streamed == 100 + 2 * most
+        calls[0].cancel()
+        assert shared.streamed == 2 * most
+        for asked in range(150):
+            await until(lambda asked=asked: len(stage.many.requests) > 100 + 2 * asked + 1)  # type: ignore[misc]
+            for request in stage.many.requests[100 + 2 * asked :][:2]:
+                answer(request)
+        assert shared.streamed == 0
+        assert [len(call.said()) for call in calls[1:]] == [150, 150]
+
+    play()
+
+
 @played
 async def test_requests_that_are_answered_at_once_never_pile_up_on_the_stack() -> None:
     stage = Stage()

@@ -1,0 +1,141 @@
+"""The text engine: a request in, the answer's events out, whoever has the model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from bident.text.answering import embedding, ranking, tokens
+from bident.text.answering.answer import Answer
+from bident.text.answering.asked import Server, Upstreams
+from bident.text.answering.composing import Composer
+from bident.text.answering.gate import check_answerable, check_embeds, check_ranks
+from bident.text.answering.options import checked_options
+from bident.text.model import TextModel
+from bident.text.runner.residency import Residency
+from bident.text.store.library import Library
+from bident.wire.text import Embeddings, EmbedRequest, Ranked, RerankRequest, TextEnd, TextEvent, TextRequest, Usage
+
+
+class TextEngine:
+    """Answers requests with the models of ``library``, loaded by ``residency``, and those of ``upstreams``."""
+
+    def __init__(self, library: Library, residency: Residency, upstreams: Upstreams | None = None) -> None:
+        self.library = library
+        self.residency = residency
+        self._upstreams = upstreams
+
+    async def answer(self, request: TextRequest) -> AsyncGenerator[TextEvent, None]:
+        """The answer in pieces as they come, then its ends. Close it, and its slot is free at once.
+
+        A request that asks for nothing loads the model, or unloads it where it should stay for no time at all.
+        Raises NOT_FOUND for the model, INVALID_ARG for what it cannot be asked, UNAVAILABLE when too many
+        wait, INTERNAL when the model fails; a failure may come after pieces of the answer.
+        """
+        if _asks_nothing(request):
+            yield await self._only_load(request)
+            return
+        server = self._upstream(request.model)
+        if server is not None:
+            composer = Composer.of(request, server, None)
+            async with contextlib.aclosing(Answer(composer).events()) as events:
+                async for event in events:
+                    yield event
+            return
+        model = await self.library.find(request.model)
+        check_answerable(model, request)
+        async with self._leased(model, request.options, request.keep_alive) as server:
+            composer = Composer.of(request, server, model)
+            async with contextlib.aclosing(Answer(composer).events()) as events:
+                async for event in events:
+                    yield event
+
+    async def embed(self, request: EmbedRequest) -> Embeddings:
+        """One vector for each input. Raises as :meth:`answer`, and INVALID_ARG for a model that is not for this."""
+        if not request.inputs:
+            return Embeddings([], Usage())
+        server = self._upstream(request.model)
+        if server is not None:
+            return await embedding.embed(request, server)
+        model = await self.library.find(request.model)
+        check_embeds(model, request.model)
+        async with self._leased(model, request.options, request.keep_alive) as server:
+            return await embedding.embed(request, server)
+
+    async def rerank(self, request: RerankRequest) -> list[Ranked]:
+        """The request's documents, best first. Raises as :meth:`embed`."""
+        server = self._upstream(request.model)
+        if server is not None:
+            return await ranking.rerank(request, server)
+        model = await self.library.find(request.model)
+        check_ranks(model, request.model)
+        async with self._leased(model, {}, request.keep_alive) as server:
+            return await ranking.rerank(request, server)
+
+    async def tokenize(
+        self, model: str, text: str, *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """The tokens of ``text``, by the vocabulary of ``model``, which is loaded for it."""
+        async with self._server(model) as server:
+            return await tokens.tokenize(server, text, add_special=add_special, parse_special=parse_special)
+
+    async def detokenize(self, model: str, sequence: Sequence[int]) -> str:
+        """The text of the tokens in ``sequence``. Raises INVALID_ARG for a token that ``model`` does not have."""
+        async with self._server(model) as server:
+            return await tokens.detokenize(server, sequence)
+
+    async def count_tokens(self, request: TextRequest) -> int:
+        """How many tokens the prompt for ``request`` has, with its tools; nothing is left out and nothing answered."""
+        model = await self.library.find(request.model)
+        check_answerable(model, request)
+        async with self._leased(model, request.options, request.keep_alive) as server:
+            return await Composer.of(request, server, model).count()
+
+    async def load(self, model: str, options: Mapping[str, Any] | None = None, keep_alive: float | None = None) -> int:
+        """Load ``model`` if it is not; returns how many nanoseconds that took. Another server loads its own."""
+        if self._upstream(model) is not None:
+            return 0
+        found = await self.library.find(model)
+        async with self._leased(found, options or {}, keep_alive) as server:
+            return server.load_ns
+
+    async def unload(self, model: str) -> None:
+        """Unload ``model`` as soon as nobody uses it. Raises NOT_FOUND."""
+        if self._upstream(model) is None:
+            await self.residency.unload(await self.library.find(model))
+
+    def _upstream(self, model: str) -> Server | None:
+        return self._upstreams.find(model) if self._upstreams else None
+
+    @contextlib.asynccontextmanager
+    async def _server(self, model: str) -> AsyncIterator[Server]:
+        server = self._upstream(model)
+        if server is not None:
+            yield server
+            return
+        async with self._leased(await self.library.find(model), {}, None) as server:
+            yield server
+
+    @contextlib.asynccontextmanager
+    async def _leased(
+        self, model: TextModel, options: Mapping[str, Any], keep_alive: float | None
+    ) -> AsyncIterator[Server]:
+        """The model's own process, with a slot in it."""
+        wanted = {**model.parameters, **checked_options(options)}
+        await self.library.verify(model)
+        async with self.residency.lease(model, wanted, keep_alive) as lease:
+            yield Server(lease, True, model.name.short, lease.context_length, lease.slots, lease.load_ns)
+
+    async def _only_load(self, request: TextRequest) -> TextEnd:
+        if request.keep_alive == 0:
+            await self.unload(request.model)
+            return TextEnd(reason="unload", usage=Usage())
+        load_ns = await self.load(request.model, request.options, request.keep_alive)
+        return TextEnd(reason="load", usage=Usage(load_ns=load_ns))
+
+
+def _asks_nothing(request: TextRequest) -> bool:
+    if request.messages is not None:
+        return not request.messages
+    return not request.prompt and not request.suffix and not request.images
