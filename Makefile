@@ -7,12 +7,13 @@ REPOSITORY := model_repository
 TRITON := .venvs/triton
 HF := .venvs/hf
 KSERVE := .venvs/kserve
+TEXT_CLIENTS := .venvs/text_clients
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test test-stack stack bench lock triton hf kserve
+.PHONY: help venv dev up down check test test-stack stack bench lock triton hf kserve text-clients
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/zoo.stamp ## Install, build the sample models, start the server, ask each model one question
 	@$(BIN)/bident zoo build --all --into $(REPOSITORY)
@@ -33,17 +34,17 @@ check: dev ## Everything before a commit: format, lint, types, import rules, uni
 test: dev ## The whole test suite
 	$(BIN)/pytest
 
-test-stack: dev stack ## Tests with clients that pip does not install: curl, h2load, node; as root on Debian
+test-stack: dev stack ## Tests with what pip does not install: curl, h2load, node, docker-registry; as root on Debian
 	$(BIN)/pytest tests/stack
 
 # Debian's packages, where a command of theirs is missing.
 stack:
-	@for each in curl h2load node npm; do command -v $$each > /dev/null || missing=$$each; done; \
+	@for each in curl h2load node npm docker-registry; do command -v $$each > /dev/null || missing=$$each; done; \
 	test -z "$$missing" && exit 0; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $(STACK) > /dev/null \
 		|| { echo "make test-stack needs $(STACK): install them as root" >&2; exit 1; }
 
-STACK := curl nghttp2-client nodejs npm
+STACK := curl nghttp2-client nodejs npm docker-registry
 
 bench: dev ## Measure against the peers, in the same run
 	$(BIN)/python -m benchmarks.run
@@ -58,6 +59,7 @@ lock: dev ## Resolve the dependencies anew into requirements/*.lock
 		--output-file requirements/zoo.lock
 	$(BIN)/uv pip compile requirements/hf.in $(LOCKING) --upgrade | grep -Ev '$(CUDA)' > requirements/hf.lock
 	$(BIN)/uv pip compile requirements/kserve.in $(LOCKING) --upgrade --output-file requirements/kserve.lock
+	$(BIN)/uv pip compile requirements/text_clients.in $(LOCKING) --upgrade --output-file requirements/text_clients.lock
 
 LOCKING := --universal --python-version 3.10 --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command 'make lock' --no-annotate --quiet
@@ -70,6 +72,8 @@ triton: $(TRITON)/triton.stamp ## Make .venvs/triton: a real Triton, the judge o
 hf: $(HF)/hf.stamp ## Make .venvs/hf: torch and transformers, which the tests serve a Hugging Face model with
 
 kserve: $(KSERVE)/kserve.stamp ## Make .venvs/kserve: KServe's own Python clients, which the tests ask the server with
+
+text-clients: $(TEXT_CLIENTS)/text_clients.stamp ## Make .venvs/text_clients: clients of Ollama, OpenAI and Anthropic, for the tests
 
 # Stamps: what was installed is as old as the stamp, what should be installed as old as the lock file.
 
@@ -96,4 +100,9 @@ $(HF)/hf.stamp: requirements/hf.lock
 $(KSERVE)/kserve.stamp: requirements/kserve.lock
 	$(PYTHON) -m venv $(KSERVE)
 	$(KSERVE)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
+	@touch $@
+
+$(TEXT_CLIENTS)/text_clients.stamp: requirements/text_clients.lock
+	$(PYTHON) -m venv $(TEXT_CLIENTS)
+	$(TEXT_CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -130,6 +131,9 @@ def flooding(server: Bident, pieces: Iterator[bytes], hello: bytes = PREFACE + W
                     client.sock.sendall(next(pieces))
             except OSError:
                 pass
+            # While the reader waits in the kernel, closing alone would not end the connection.
+            with contextlib.suppress(OSError):
+                client.sock.shutdown(socket.SHUT_RDWR)
             client.reset()
 
     sender = threading.Thread(target=send)

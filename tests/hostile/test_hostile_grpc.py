@@ -27,7 +27,7 @@ from hostile import eventually, many_files, resident_mb, settled
 from tests.conftest import Serve, write_identity
 from tests.unit.doors.grpc.grpc_line import data, headers, prefixed, settings, with_path
 
-FLOOD_SECONDS = 1.5
+FLOOD_SECONDS = 0.8
 MAX_SECONDS = 1.0
 """What no call of a polite client may take, however busy the server is with the others."""
 MAX_GROWTH_MB = 60
@@ -231,7 +231,7 @@ def test_damaged_connections(victim: Bident) -> None:
     polite = Client(victim)
     seen: Counter[tuple[int, int]] = Counter()
     warm_mb = 0.0
-    for turn in range(1500):
+    for turn in range(1000):
         client = Client(victim, b"")
         sent = _exchange(chance)
         cut = chance.randrange(len(sent))
@@ -249,7 +249,7 @@ def test_damaged_connections(victim: Bident) -> None:
         client.close()
         if turn % 50 == 0:
             assert polite.ask(question()).status == 0
-        if turn == 500:
+        if turn == 300:
             warm_mb = settled(lambda: resident_mb(victim))
     assert settled(lambda: resident_mb(victim)) < warm_mb + 10
     # The run has met what it was made for.
@@ -263,7 +263,7 @@ def test_damaged_messages(victim: Bident) -> None:
     client = Client(victim)
     statuses: Counter[int] = Counter()
     good = bytearray(question(elements=4))
-    for _ in range(4000):
+    for _ in range(3000):
         message = bytearray(good)
         for _ in range(chance.choice((0, 1, 1, 2))):
             message[chance.randrange(len(message))] ^= 1 << chance.randrange(8)
@@ -279,5 +279,5 @@ def test_damaged_messages(victim: Bident) -> None:
             said = pb.ModelInferResponse.FromString(answer.messages[0])
             assert list(said.raw_output_contents) == list(meant.raw_input_contents)
             assert said.id == meant.id
-    assert statuses[Status.OK] > 1000
-    assert statuses[Status.INVALID_ARGUMENT] > 1000
+    assert statuses[Status.OK] > 700
+    assert statuses[Status.INVALID_ARGUMENT] > 700

@@ -1,4 +1,4 @@
-"""Damaged copies of a real GGUF file. Weights are shared as far as a file system can: copies are cut or edited in place."""
+"""Damaged copies of a real GGUF file."""
 
 from __future__ import annotations
 

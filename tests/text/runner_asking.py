@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import psutil
@@ -20,6 +20,12 @@ async def generate(lease: Lease, tokens: int = 4, prompt: str = "One two three")
     """A short text. ``ignore_eos`` so that it has as many tokens as asked for."""
     payload = {"prompt": prompt, "n_predict": tokens, "ignore_eos": True, "temperature": 0}
     return "".join([event["content"] async for event in lease.stream("/completion", payload)])
+
+
+async def read_on(stream: AsyncIterator[Any]) -> None:
+    """Read ``stream`` to its end."""
+    async for _ in stream:
+        pass
 
 
 async def until(holds: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> None:

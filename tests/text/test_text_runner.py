@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runner_asking import LONG, children, generate, the_only, until
+from runner_asking import LONG, children, generate, read_on, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -109,8 +109,7 @@ def test_leaving_the_lease_ends_a_stream_that_was_not_closed(smollm2_weights):
         async with residency.lease(model, SMALL) as lease:
             assert await asyncio.wait_for(generate(lease, 1), 10)
         with pytest.raises(ServeError):
-            while True:
-                await stream.__anext__()
+            await read_on(stream)
         await residency.close()
 
     asyncio.run(run())
@@ -152,8 +151,8 @@ def test_keep_alive_unloads_after_the_last_request(smollm2_weights):
     async def run():
         residency = Residency()
         model = text_model(smollm2_weights)
-        async with residency.lease(model, SMALL, 0.2):
-            await asyncio.sleep(0.4)  # the clock does not run while the model is in use
+        async with residency.lease(model, SMALL, 0.05) as lease:
+            await generate(lease, 40)  # takes longer, but the clock does not run while the model is in use
             assert the_only(residency).active == 1
         pid = the_only(residency).pid
         await until(lambda: residency.running() == [])
@@ -264,6 +263,32 @@ def test_no_child_outlives_a_parent_that_was_killed(smollm2_weights):
     parent.stdout.close()
 
 
+def test_no_limit_on_loading(smollm2_weights):
+    async def run():
+        for seconds in (0, math.inf):
+            residency = Residency(Limits(load_seconds=seconds))
+            async with residency.lease(text_model(smollm2_weights), SMALL) as lease:
+                assert await generate(lease, 1)
+            await residency.close()
+
+    asyncio.run(run())
+
+
+def test_models_that_have_left_are_forgotten(smollm2_weights, tmp_path):
+    async def run():
+        residency = Residency()
+        for name in ("one", "two", "three"):
+            path = tmp_path / f"{name}.gguf"
+            path.symlink_to(smollm2_weights)
+            async with residency.lease(text_model(path, name), SMALL, 0):
+                pass
+            await residency.unload(text_model(path, name))
+        assert len(residency._residents) == 1
+        await residency.close()
+
+    asyncio.run(run())
+
+
 def test_the_child_asks_for_a_key_and_shows_no_page(smollm2_weights):
     import httpx
 
@@ -275,6 +300,10 @@ def test_the_child_asks_for_a_key_and_shows_no_page(smollm2_weights):
                 assert (await client.post("/completion", json={"prompt": "x"})).status_code == 401
                 key = {"Authorization": f"Bearer {process.key}"}
                 assert (await client.get("/", headers=key)).status_code == 404
+            environment = psutil.Process(process.pid).environ()
+            assert environment["GGML_NO_BACKTRACE"] == "1"
+            assert environment["OMP_NUM_THREADS"] == str(lease._loaded.plan.threads)
+            assert process.key not in " ".join([*environment.values(), *psutil.Process(process.pid).cmdline()])
             listening = psutil.Process(process.pid).net_connections()
             assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
         await residency.close()

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from runner_asking import LONG, children, generate, the_only, until
+from runner_asking import LONG, children, generate, read_on, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -39,8 +39,7 @@ def test_a_killed_child_fails_its_streams_and_comes_back_by_itself(smollm2_weigh
             first = the_only(residency).pid
             os.kill(first, signal.SIGKILL)
             with pytest.raises(ServeError, match=rf"{RUNNING}.*SIGKILL") as killed:
-                while True:
-                    await stream.__anext__()
+                await read_on(stream)
             assert killed.value.code is Code.INTERNAL
         await until(lambda: residency.running() and the_only(residency).pid != first)
         assert await _one(residency, model)
@@ -82,22 +81,6 @@ def test_three_crashes_are_enough(smollm2_weights):
     asyncio.run(run())
 
 
-def test_a_model_is_tried_again_when_its_crashes_are_long_ago(smollm2_weights):
-    async def run():
-        residency = Residency(Limits(crash_limit=1, crash_window=0.5))
-        model = text_model(smollm2_weights)
-        async with residency.lease(model, SMALL):
-            os.kill(the_only(residency).pid, signal.SIGKILL)
-            await until(lambda: residency.running() == [])
-        with pytest.raises(ServeError, match=r"tried again in 1 seconds"):
-            await _one(residency, model)
-        await asyncio.sleep(0.5)
-        assert await _one(residency, model)
-        await residency.close()
-
-    asyncio.run(run())
-
-
 def test_a_child_that_does_not_respond_is_ended(smollm2_weights):
     async def run():
         residency = Residency(Limits(pulse_seconds=0.1, hang_seconds=0.5))
@@ -107,8 +90,7 @@ def test_a_child_that_does_not_respond_is_ended(smollm2_weights):
             await stream.__anext__()
             os.kill(the_only(residency).pid, signal.SIGSTOP)
             with pytest.raises(ServeError, match=rf"{RUNNING}its process did not respond for 0.5 seconds"):
-                while True:
-                    await stream.__anext__()
+                await read_on(stream)
         assert await _one(residency, model)
         await residency.close()
 

@@ -134,9 +134,11 @@ def test_weights_cut_off_while_they_are_in_use(smollm2_weights, tmp_path):
         async with residency.lease(text_model(path), {**SMALL, "use_mmap": True}) as lease:
             with path.open("r+b") as file:
                 file.truncate(5_000_000)
-            with pytest.raises(ServeError, match=r"an error was encountered while running the model: .*SIGBUS.*changed"):
+            with pytest.raises(
+                ServeError, match=r"an error was encountered while running the model: .*SIGBUS.*changed"
+            ):
                 await generate(lease, LONG)
-        with pytest.raises(ServeError, match="unable to load|has failed"):
+        with pytest.raises(ServeError, match=r"unable to load|has failed"):
             async with residency.lease(text_model(path, facts=read_facts(smollm2_weights)), SMALL):
                 pass
         await residency.close()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bident import __version__
-from bident.cli import add, lifecycle, models, run, watch
+from bident.cli import add, library, lifecycle, models, run, watch
 from bident.cli.front import FrontPage
 from bident.errors import ServeError
 
@@ -20,9 +20,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
-_SERVER = "Server"
+_SERVER = "Servers"
 _MODELS = "Models"
-_REPOSITORY = "Model repository"
+_TEXT = "Text models"
+_TENSOR = "Tensor models"
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -89,7 +90,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    """A local inference platform: models as Triton serves them, without Docker or a GPU."""
+    """A local inference platform: models as Triton serves them, text as Ollama does, without Docker or a GPU."""
 
 
 app.command(rich_help_panel=_SERVER, context_settings=_PASSED_ON)(lifecycle.up)
@@ -101,7 +102,7 @@ app.command(rich_help_panel=_SERVER)(watch.logs)
 
 @app.command("serve", rich_help_panel=_SERVER, context_settings=_PASSED_ON, add_help_option=False)
 def _serve(context: typer.Context) -> None:
-    """Run the server in the foreground; takes tritonserver's flags."""
+    """Run the servers, or one of them, in the foreground; takes tritonserver's flags."""
     from bident.cli.serve import serve
 
     raise typer.Exit(serve(context.args))
@@ -111,12 +112,14 @@ app.command("run", rich_help_panel=_MODELS)(run.run)
 app.command("ls", rich_help_panel=_MODELS)(models.ls)
 app.command("ps", rich_help_panel=_MODELS)(models.ps)
 app.command(rich_help_panel=_MODELS)(models.show)
-app.command(rich_help_panel=_MODELS)(models.load)
-app.command(rich_help_panel=_MODELS)(models.unload)
-app.command("add", rich_help_panel=_REPOSITORY)(add.add)
+for _command in (library.pull, library.push, library.create, library.cp, library.rm, library.stop):
+    app.command(rich_help_panel=_TEXT)(_command)
+app.command("add", rich_help_panel=_TENSOR)(add.add)
+app.command(rich_help_panel=_TENSOR)(models.load)
+app.command(rich_help_panel=_TENSOR)(models.unload)
 
 
-@app.command("zoo", rich_help_panel=_REPOSITORY, context_settings=_PASSED_ON, add_help_option=False)
+@app.command("zoo", rich_help_panel=_MODELS, context_settings=_PASSED_ON, add_help_option=False)
 def _zoo(context: typer.Context) -> None:
     """Build the sample models and check their answers."""
     # Not mounted as a sub-tree: its recipes import numpy, which no other command should wait for.

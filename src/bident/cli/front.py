@@ -9,18 +9,19 @@ from typer.core import TyperGroup
 from bident.cli import screen
 
 _PATH = (
-    ("bident zoo build iris_sklearn", "a sample model, into ./model_repository"),
-    ("bident up", "a server in the background, on port 8000"),
-    ("bident show iris_sklearn", "what it takes, and a request to try"),
+    ("bident zoo build iris_sklearn smollm2", "two sample models: one for tensors, one for text"),
+    ("bident up", "both servers in the background, on ports 8000 and 11434"),
+    ("bident run smollm2", "talk to the text model"),
+    ("bident show iris_sklearn", "what the tensor model takes, and a request to try"),
     ("bident run iris_sklearn flowers.csv", "ask it with a file"),
-    ("bident add my_model.onnx", "then serve your own"),
+    ("bident add my_model.onnx", "then serve your own; a text model comes by bident pull"),
     ("bident down", "stop"),
 )
 _ENDING = """\
-'bident help COMMAND' explains a command, 'bident help serve' every flag of the server;
+'bident help COMMAND' explains a command, 'bident help serve' every flag of the servers;
 'bident --install-completion' completes commands in this shell.
-A server elsewhere: bident --api-key KEY --ca FILE COMMAND --url https://HOST:PORT, each also a
-variable: BIDENT_API_KEY, BIDENT_CA, BIDENT_URL. Where APIs are restricted: bident --header 'NAME: VALUE'.
+Servers elsewhere: bident --api-key KEY --ca FILE COMMAND --url https://HOST:PORT (text: --text-url), each also a
+variable: BIDENT_API_KEY, BIDENT_CA, BIDENT_URL, BIDENT_TEXT_URL. Restricted APIs: bident --header 'NAME: VALUE'.
 Exit codes: 0 done, 1 failed (one line says why), 2 wrong command line."""
 
 

@@ -56,3 +56,8 @@ def note(line: str) -> None:
 def show_json(value: Any) -> None:
     """Print ``value`` as indented JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_compact(value: Any) -> None:
+    """Print ``value`` as JSON on one line, at once."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)

@@ -76,7 +76,9 @@ def show_card(client: TextClient, model: str, *, modelfile: bool, as_json: bool)
 
 def _facts(card: dict[str, Any]) -> Any:
     details, info = card.get("details") or {}, card.get("model_info") or {}
-    rows = screen.table("", "")
+    from rich.table import Table
+
+    rows = Table.grid(padding=(0, 2))
     for title, ending in _ABOUT:
         value = next((str(value) for key, value in info.items() if key.endswith(ending)), "")
         if value:

@@ -12,13 +12,15 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bident.cli import screen, standing
+from bident.cli import screen, standing, text_server, zoo_text
 from bident.cli.target import Url, connect
+from bident.cli.text_server import TextUrl
 from bident.client.http import Client
 from bident.client.infer import Answer, as_json, infer, infer_body, is_text
 from bident.errors import Code, ServeError
-from bident.zoo import RECIPES, BuildResult, Recipe, find
-from bident.zoo.recipe import Tensors
+from bident.zoo import RECIPES, TEXT_SAMPLES, BuildResult, Recipe, TextSample, find
+from bident.zoo.recipe import Report, Tensors
+from bident.zoo.text_samples import BACKEND
 
 app = typer.Typer(
     help="Sample models: list them, build them, ask each a question whose answer is known.",
@@ -40,7 +42,7 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Sa
 @app.command("list")
 def list_recipes(into: Into = _REPOSITORY, as_json: Json = False) -> None:
     """Show every sample model, and whether it is built."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "model": recipe.name,
             "backend": recipe.backend,
@@ -50,6 +52,7 @@ def list_recipes(into: Into = _REPOSITORY, as_json: Json = False) -> None:
         }
         for recipe in RECIPES.values()
     ]
+    rows += [zoo_text.row(sample) for sample in TEXT_SAMPLES.values()]
     if as_json:
         screen.show_json(rows)
         return
@@ -67,37 +70,53 @@ def build(
     into: Into = _REPOSITORY,
     force: Annotated[bool, typer.Option("--force", help="Build anew what is there already.")] = False,
 ) -> None:
-    """Build or fetch sample models into a model repository. What is there already is left alone."""
+    """Build or fetch sample models: into a model repository, text models into the text engine's store.
+
+    What is there already is left alone.
+    """
     if bool(names) == everything:
         raise typer.BadParameter("name the sample models to build, or give --all")
-    recipes = [find(name) for name in dict.fromkeys(names or _in_all())]
+    samples = [find(name) for name in dict.fromkeys(names or _in_all())]
     with _progress() as progress:
-        built = [_build_one(recipe, into, force, progress) for recipe in recipes]
-    for recipe, done in zip(recipes, built, strict=True):
-        if done and (recipe.needs or recipe.fetches_weights):
-            screen.note(_still_needed(recipe, into))
+        built = [_build_one(sample, into, force, progress) for sample in samples]
+    for sample, done in zip(samples, built, strict=True):
+        if done and isinstance(sample, Recipe) and (sample.needs or sample.fetches_weights):
+            screen.note(_still_needed(sample, into))
     if not all(built):
         raise typer.Exit(1)
 
 
 @app.command()
-def check(names: Names = None, url: Url = None, into: Into = _REPOSITORY, as_json: Json = False) -> None:
+def check(
+    names: Names = None, url: Url = None, text_url: TextUrl = None, into: Into = _REPOSITORY, as_json: Json = False
+) -> None:
     """Send each sample model that is built (or each NAME) one real request, and judge its answer."""
     if names:
-        recipes = [find(name) for name in dict.fromkeys(names)]
+        samples = [find(name) for name in dict.fromkeys(names)]
     else:
-        recipes = [recipe for recipe in RECIPES.values() if recipe.built(into)]
-    if not recipes:
+        samples = [recipe for recipe in RECIPES.values() if recipe.built(into)]
+        samples += [sample for sample in TEXT_SAMPLES.values() if sample.built(zoo_text.store())]
+    if not samples:
         raise ServeError(Code.NOT_FOUND, f"no sample model is in {into}: bident zoo build --all --into {into}")
-    client = connect(url)
-    client.exchange("GET", "/v2/health/live")  # one error if nobody answers, instead of one a model
-    rows = [row for recipe in recipes for row in _ask(client, recipe, into)]
+    recipes = [sample for sample in samples if isinstance(sample, Recipe)]
+    rows: list[CheckRow] = []
+    if recipes:
+        client = connect(url)
+        client.exchange("GET", "/v2/health/live")  # one error if nobody answers, instead of one a model
+        rows += [row for recipe in recipes for row in _ask(client, recipe, into)]
+    texts = [sample for sample in samples if isinstance(sample, TextSample)]
+    rows += [_ask_text(text_url, sample) for sample in texts]
     if as_json:
         screen.show_json([asdict(row) for row in rows])
     else:
         _show(rows)
     if not all(row.ok for row in rows):
         raise typer.Exit(1)
+
+
+def _ask_text(text_url: str | None, sample: TextSample) -> CheckRow:
+    answer, latency_ms, ok = zoo_text.ask(text_server.connect(text_url), sample)
+    return CheckRow(sample.name, BACKEND, "real", sample.input, answer, latency_ms, ok)
 
 
 @dataclass(frozen=True)
@@ -161,27 +180,35 @@ def _weights(recipe: Recipe, into: Path) -> str:
 
 
 def _in_all() -> list[str]:
-    return [recipe.name for recipe in RECIPES.values() if recipe.in_all]
+    return [*(recipe.name for recipe in RECIPES.values() if recipe.in_all), *TEXT_SAMPLES]
 
 
-def _build_one(recipe: Recipe, into: Path, force: bool, progress: Progress) -> bool:
+def _build_one(sample: Recipe | TextSample, into: Path, force: bool, progress: Progress) -> bool:
     """Build with one line of progress; says the cause and returns False when it fails."""
-    task = progress.add_task(recipe.name, total=None, step="")
+    task = progress.add_task(sample.name, total=None, step="")
 
     def report(step: str, fraction: float | None) -> None:
         progress.update(task, step=step, total=None if fraction is None else 1.0, completed=fraction or 0.0)
 
     try:
-        result = recipe.build(into, report, force=force)
+        outcome = _build(sample, into, force, report)
     except (ServeError, OSError) as error:
         progress.update(task, total=1.0, completed=0.0, step="[red]failed[/]")
         progress.stop_task(task)
-        screen.note(f"{recipe.name}: {error}")
+        screen.note(f"{sample.name}: {error}")
         return False
-    progress.update(task, total=1.0, completed=1.0, step=_outcome(recipe, result))
-    if result.fresh and result.facts.synthetic:
-        screen.note(f"{recipe.name}: {result.facts.origin}")
+    progress.update(task, total=1.0, completed=1.0, step=outcome)
     return True
+
+
+def _build(sample: Recipe | TextSample, into: Path, force: bool, report: Report) -> str:
+    """Build, and say in a few words what that came to."""
+    if isinstance(sample, TextSample):
+        return zoo_text.build(sample, report, force)
+    result = sample.build(into, report, force=force)
+    if result.fresh and result.facts.synthetic:
+        screen.note(f"{sample.name}: {result.facts.origin}")
+    return _outcome(sample, result)
 
 
 def _outcome(recipe: Recipe, result: BuildResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,7 @@ class TextClient(Connection):
     example = "http://127.0.0.1:11434"
     flag = "--text-url"
 
-    def stream(self, path: str, body: dict[str, Any], method: str = "POST") -> Iterator[dict[str, Any]]:
+    def stream(self, path: str, body: dict[str, Any], method: str = "POST") -> Generator[dict[str, Any], None, None]:
         """The objects of a streamed answer, as they come. Raises what the server refuses, and an error among them.
 
         Whoever stops listening closes the connection, which ends the request.

@@ -45,7 +45,9 @@ def parse_keep_alive(value: object) -> float | None:
         return None
     if isinstance(value, str):
         return _endless(parse_duration(value))
-    if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+    if isinstance(value, int) and not isinstance(value, bool):  # of any size: not all of them are a float, too
+        return _endless(value)
+    if isinstance(value, float) and not math.isnan(value):
         return _endless(value)
     raise invalid_arg('keep_alive must be a number of seconds or a duration like "5m"; -1 keeps the model loaded')
 

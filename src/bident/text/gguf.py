@@ -91,35 +91,19 @@ def facts_of(header: Header, file_name: str) -> GgufFacts:
     if architecture == "clip":
         kind = "mmproj"
     read.prefix = architecture
-    blocks = read.count("block_count")
-    if blocks > _MOST_BLOCKS:
-        raise MalformedError(f"{file_name} declares {blocks} blocks, {_MOST_BLOCKS} are the most")
-    heads = read.counts("attention.head_count", blocks)
-    kv_heads = read.counts("attention.head_count_kv", blocks) or heads
-    most_heads = max(heads, default=0)
-    width = read.count("embedding_length")
-    head_length = width // most_heads if most_heads else 0
     context = read.count("context_length")
     if kind == "model" and context == 0:
         raise MalformedError(f"{file_name} cannot be used: its {architecture}.context_length is 0 or missing")
-    pooling = read.optional_count("pooling_type")
     return GgufFacts(
         architecture=architecture,
         kind=kind,
         context_length=context,
-        embedding_length=width,
-        block_count=blocks,
-        head_count=most_heads,
-        head_count_kv=max(kv_heads, default=0),
-        kv_heads=sum(kv_heads),
-        key_length=read.count("attention.key_length") or head_length,
-        value_length=read.count("attention.value_length") or head_length,
-        feed_forward_length=max(read.counts("feed_forward_length", blocks), default=0),
+        **_sizes(read, file_name),
         vocabulary_size=_vocabulary(header, read),
         parameter_count=sum(tensor.elements for tensor in header.tensors),
         quantization=_quantization(header),
         chat_template=read.text("tokenizer.chat_template") or None,
-        pooling=_pooling(architecture, pooling),
+        pooling=_pooling(architecture, read.optional_count("pooling_type")),
         causal=header.metadata.get(f"{architecture}.attention.causal") is not False,
         bos_token=read.token("bos_token_id"),
         eos_token=read.token("eos_token_id"),
@@ -127,6 +111,27 @@ def facts_of(header: Header, file_name: str) -> GgufFacts:
         vision=bool(read.optional_count("vision.block_count")),
         metadata=header.metadata,
     )
+
+
+def _sizes(read: _Keys, file_name: str) -> dict[str, int]:
+    """The facts that memory is reckoned with."""
+    blocks = read.count("block_count")
+    if blocks > _MOST_BLOCKS:
+        raise MalformedError(f"{file_name} declares {blocks} blocks, {_MOST_BLOCKS} are the most")
+    heads = read.counts("attention.head_count", blocks)
+    kv_heads = read.counts("attention.head_count_kv", blocks) or heads
+    width, most_heads = read.count("embedding_length"), max(heads, default=0)
+    head_length = width // most_heads if most_heads else 0
+    return {
+        "embedding_length": width,
+        "block_count": blocks,
+        "head_count": most_heads,
+        "head_count_kv": max(kv_heads, default=0),
+        "kv_heads": sum(kv_heads),
+        "key_length": read.count("attention.key_length") or head_length,
+        "value_length": read.count("attention.value_length") or head_length,
+        "feed_forward_length": max(read.counts("feed_forward_length", blocks), default=0),
+    }
 
 
 class _Keys:

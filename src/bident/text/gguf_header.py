@@ -30,6 +30,8 @@ _MOST_STRINGS = 1 << 22
 _MOST_NUMBERS = 1 << 26
 _MOST_ELEMENTS = 1 << 31
 """Of one tensor along one dimension; it keeps products of four of them from being believed."""
+_MOST_KEPT = 1 << 26
+"""Bytes of metadata in memory, all keys together."""
 _WINDOW = 1 << 20
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -116,6 +118,7 @@ class _Reader:
         self._start = 0
         """Where the window begins in the file."""
         self._found: dict[str, frozenset[bytes]] = {}
+        self._kept = 0
 
     def header(self) -> Header:
         version = self._begin()
@@ -172,6 +175,7 @@ class _Reader:
         if count > self._keep:
             self._skip(size, name)
             return Array(count, None)
+        self._keep_bytes(8 * count)
         code = "B" if kind == _BOOL else _NUMBERS[kind]
         values = struct.unpack(f"<{count}{code}", self._take(size))
         return Array(count, tuple(map(bool, values)) if kind == _BOOL else values)
@@ -188,6 +192,7 @@ class _Reader:
     def _step_over(self, name: str, count: int, watched: frozenset[bytes]) -> frozenset[bytes]:
         """Step over ``count`` strings: the one loop that runs once for each token of a vocabulary."""
         found = set()
+        lengths = frozenset(map(len, watched))
         window, at, end = self._window, self._at, len(self._window)
         for _ in range(count):
             if at + 8 > end:
@@ -202,7 +207,7 @@ class _Reader:
                     raise _too_long(f"a string of '{name}'", length, _LONGEST_STRING)
                 self._fill(length)
                 window, at, end = self._window, self._at, len(self._window)
-            if watched and (text := window[at : at + length]) in watched:
+            if length in lengths and (text := window[at : at + length]) in watched:
                 found.add(text)
             at += length
         self._at = at
@@ -245,7 +250,13 @@ class _Reader:
         length = self._u64()
         if length > longest:
             raise _too_long(what, length, longest)
+        self._keep_bytes(length)
         return self._take(length)
+
+    def _keep_bytes(self, count: int) -> None:
+        self._kept += count
+        if self._kept > _MOST_KEPT:
+            raise _Fault(f"its metadata has more than {_MOST_KEPT} bytes")
 
     def _take(self, count: int) -> bytes:
         if self._at + count > len(self._window):

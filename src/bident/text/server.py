@@ -199,14 +199,16 @@ class TextServer:
         server.should_exit = self._signalled.is_set()
         await server.serve([bound])
         late = [task for task in server.server_state.tasks if not task.done()]
-        await asyncio.gather(*late, return_exceptions=True)
-        return 1 if late else 0
+        await asyncio.gather(*late, return_exceptions=True)  # they have been cancelled, and give back what they hold
+        return 1 if late or server.force_exit else 0
 
     def _signal(self, number: int) -> None:
         if self._signalled.is_set():
             logger.warning("Signal (%d) received again: exiting at once", number)
             if self._server is not None:
                 self._server.force_exit = True
+                for task in self._server.server_state.tasks:
+                    task.cancel()
             return
         logger.info("Signal (%d) received.", number)
         self._signalled.set()

@@ -18,8 +18,9 @@ from bident.zoo import (
     yolov8n,
 )
 from bident.zoo.recipe import BuildResult, Facts, Question, Recipe
+from bident.zoo.text_samples import TEXT_SAMPLES, TextSample
 
-__all__ = ["RECIPES", "BuildResult", "Facts", "Question", "Recipe", "find"]
+__all__ = ["RECIPES", "TEXT_SAMPLES", "BuildResult", "Facts", "Question", "Recipe", "TextSample", "find"]
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -34,10 +35,11 @@ RECIPES: dict[str, Recipe] = {
 """Every recipe by name, in the order in which they are shown and built; an ensemble's steps go before it."""
 
 
-def find(name: str) -> Recipe:
-    """The recipe called ``name``. Raises NOT_FOUND with the nearest name and all that exist."""
-    if name in RECIPES:
-        return RECIPES[name]
-    near = difflib.get_close_matches(name, RECIPES, 1)
+def find(name: str) -> Recipe | TextSample:
+    """The sample model called ``name``. Raises NOT_FOUND with the nearest name and all that exist."""
+    samples: dict[str, Recipe | TextSample] = {**RECIPES, **TEXT_SAMPLES}
+    if name in samples:
+        return samples[name]
+    near = difflib.get_close_matches(name, samples, 1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    raise ServeError(Code.NOT_FOUND, f"the zoo has no '{name}'; {hint}It has {', '.join(RECIPES)}")
+    raise ServeError(Code.NOT_FOUND, f"the zoo has no '{name}'; {hint}It has {', '.join(samples)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -218,10 +219,11 @@ def bident(
 ) -> Bident:
     """Runs one command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
-    for variable in ("BIDENT_URL", "BIDENT_HTTP_PORT", "BIDENT_HTTP_ADDRESS", "BIDENT_METRICS_PORT"):
-        monkeypatch.delenv(variable, raising=False)
+    for variable in [name for name in os.environ if name.startswith(("BIDENT_", "OLLAMA_"))]:
+        monkeypatch.delenv(variable)
     # Whatever else runs on this machine, a test meets only the servers that it names.
     monkeypatch.setattr("bident.cli.target.DEFAULT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("bident.cli.text_server.DEFAULT_URL", "http://127.0.0.1:9")
 
     def run(*words: object) -> Result:
         screen.console.cache_clear()
@@ -245,6 +247,7 @@ def up(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(background, "serve_command", command)
     monkeypatch.setenv("BIDENT_GRPC_PORT", "0")
+    monkeypatch.setenv("BIDENT_TEXT_PORT", "0")
     Path("model_repository").mkdir()
     yield ["up", "--http-port=0", "--metrics-port=0"]
     record = Record.read(Path(STATE_DIR))

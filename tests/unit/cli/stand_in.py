@@ -52,7 +52,18 @@ def stop(*_):
     if mode != "stubborn":
         os._exit(0)
 
+class Text(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"version": "0.14.0", "bident": "1"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
 signal.signal(signal.SIGTERM, stop)
+if "--text-port" in flags and mode != "no text":
+    text = HTTPServer(("127.0.0.1", int(flags["--text-port"])), Text)
+    threading.Thread(target=text.serve_forever, daemon=True).start()
 HTTPServer(("127.0.0.1", int(flags["--http-port"])), Door).serve_forever()
 """
 

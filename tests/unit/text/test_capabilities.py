@@ -34,8 +34,15 @@ def test_capabilities(facts, template, projector, expected):
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(0, "0"), (999, "999"), (22_600, "23K"), (134_515_008, "134.52M"), (7_000_000, "7M"), (8_030_261_248, "8.0B")]
-    + [(70_000_000_000, "70B")],
+    [
+        (0, "0"),
+        (999, "999"),
+        (22_600, "23K"),
+        (134_515_008, "134.52M"),
+        (7_000_000, "7M"),
+        (8_030_261_248, "8.0B"),
+        (70_000_000_000, "70B"),
+    ],
 )
 def test_parameter_size(count, shown):
     assert parameter_size(count) == shown

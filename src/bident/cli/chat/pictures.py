@@ -11,7 +11,9 @@ from bident.errors import invalid_arg
 _LARGEST = 32 << 20
 _ENDINGS = r"\.(?:png|jpe?g|webp)"
 # Within quotes, as terminals write a path that is dragged into them; or bare, with spaces escaped.
-_PATHS = re.compile(rf"""(["'])((?:(?!\1).)+?{_ENDINGS})\1|((?:\\.|[^\s"'\\])+{_ENDINGS})(?=\s|$|[,;:!?])""", re.IGNORECASE)
+_PATHS = re.compile(
+    rf"""(["'])((?:(?!\1).)+?{_ENDINGS})\1|((?:\\.|[^\s"'\\])+{_ENDINGS})(?=\s|$|[,;:!?])""", re.IGNORECASE
+)
 
 
 def extract(text: str) -> tuple[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ class Session:
     verbose: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def ask(self, text: str, images: list[str]) -> Iterator[dict[str, Any]]:
+    def ask(self, text: str, images: list[str]) -> Generator[dict[str, Any], None, None]:
         """The pieces of the answer to ``text``, as they come. ``images`` are in base64.
 
         What was asked and answered is remembered when the answer ends, or is broken off; of one that fails

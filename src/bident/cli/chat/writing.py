@@ -15,15 +15,16 @@ _NS = 1e9
 
 
 class Writer:
-    """Writes to ``said`` what the model says, and to ``aside`` what it thinks.
+    """Writes to ``said`` what the model says, to ``aside`` what it thinks, and what we say of that to ``remarks``.
 
     On a terminal thoughts are dim, and whatever a terminal would obey is written out: a model's words are
     not the user's.
     """
 
-    def __init__(self, said: TextIO, aside: TextIO) -> None:
+    def __init__(self, said: TextIO, aside: TextIO, remarks: TextIO) -> None:
         self._said = said
         self._aside = aside
+        self._remarks = remarks
         self._is_thinking = False
         self._last = "\n"
         for stream in {said, aside}:
@@ -47,12 +48,17 @@ class Writer:
                     self._put(self._said, "\n")
         return last
 
+    def remark(self, text: str) -> None:
+        """Say something that is not the model's, if there is anything to say."""
+        if text:
+            self._put(self._remarks, f"{text}\n")
+
     def _think(self, text: str) -> None:
         if not text:
             return
         if not self._is_thinking:
             self._is_thinking = True
-            self._put(self._aside, _DIM if self._aside.isatty() else "")
+            self._style(_DIM)
         self._put(self._aside, text)
 
     def _say(self, text: str) -> None:
@@ -65,12 +71,16 @@ class Writer:
     def _stop_thinking(self) -> None:
         if self._is_thinking:
             self._is_thinking = False
-            self._put(self._aside, f"{_PLAIN if self._aside.isatty() else ''}\n\n")
+            self._style(_PLAIN)
+            self._put(self._aside, "\n\n")
+
+    def _style(self, code: str) -> None:
+        if self._aside.isatty():
+            self._aside.write(code)
 
     def _put(self, stream: TextIO, text: str) -> None:
         shown = text.encode("utf-8", "replace").decode("utf-8")  # JSON may carry half of a surrogate pair
-        is_ours = text.startswith("\x1b") and text.rstrip("\n") in (_DIM, _PLAIN)
-        stream.write(tame(shown) if stream.isatty() and not is_ours else shown)
+        stream.write(tame(shown) if stream.isatty() else shown)
         stream.flush()
 
 
@@ -102,9 +112,9 @@ def _lasting(nanoseconds: int) -> str:
 
 def to_standard_output() -> Writer:
     """For one answer in a pipe or a script: standard output gets what the model says and nothing else."""
-    return Writer(sys.stdout, sys.stderr)
+    return Writer(sys.stdout, sys.stderr, sys.stderr)
 
 
 def to_terminal() -> Writer:
     """For a conversation."""
-    return Writer(sys.stdout, sys.stdout)
+    return Writer(sys.stdout, sys.stdout, sys.stderr)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bident.doors.grpc.inbox import Inbox
 
 _PREFIX = Struct(">BI").pack
+_JOINED = 4096
+"""A smaller message waits in one piece with its prefix: thousands of pieces cost more than they hold."""
 
 
 class Stream:
@@ -225,7 +227,9 @@ class Stream:
             self._calls.reset(self.number, ErrorCode.ENHANCE_YOUR_CALM)
             self.cancel()
         else:
-            self._calls.outflow.enqueue(self, (_PREFIX(is_packed, len(message)), message))
+            prefix = _PREFIX(is_packed, len(message))
+            pieces = (prefix + message,) if len(message) < _JOINED else (prefix, message)
+            self._calls.outflow.enqueue(self, pieces)
 
     def _write_end(self, block: bytes) -> None:
         outflow = self._calls.outflow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bident.doors.grpc.inbox import Inbox
 
-_MESSAGES = 256
+_MESSAGES = 64
 """How many messages of one client are served before other connections get their turn.
 
 A frame may hold thousands of small ones, each of which costs as much as a call of its own.

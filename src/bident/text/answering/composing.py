@@ -11,7 +11,7 @@ import orjson
 
 from bident.errors import ServeError, invalid_arg
 from bident.text.answering.asked import Server
-from bident.text.answering.fitting import IMAGE_TOKENS, Fitted, fit, surely_fits, too_long
+from bident.text.answering.fitting import IMAGE_TOKENS, Fitted, check_size, fit, most_bytes, too_long
 from bident.text.answering.messages import to_openai
 from bident.text.answering.options import merged_options, sampling
 from bident.text.answering.reading import Reading
@@ -28,6 +28,15 @@ _log = logging.getLogger(__name__)
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 INFILL = "/infill"
+_SPARE = 16
+"""Tokens around a prompt and its suffix."""
+_INDENTED = 4
+"""How much longer than compact JSON a template may write the tools."""
+_GUIDANCE = {"lenient": True}
+"""For llguidance, which keeps completions to a schema: without it, a keyword it does not know frees the answer of
+the whole schema, and nobody is told."""
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As models write calls; small ones that may choose lose themselves in white space."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class Composer:
             return await self._fill_in()
         template = choose_template(self.model, request)
         fitted = await self._fitted(conversation(self.model, request), template)
-        if template is None and not request.context and not own_parser:
+        # A forced call goes as text: llama.cpp leaves tools out of the prompt where it is not to read calls itself.
+        is_text = bool(request.context) or own_parser or (is_forced(request) and not has_images(request))
+        if template is None and not (is_text and self.server.is_native):
             return self._chat(fitted)
         return await self._text(fitted, template)
 
@@ -134,6 +145,8 @@ class Composer:
         """The prompt as it is. What is too long loses the part after its first ``num_keep`` tokens, as in Ollama."""
         prompt, cut = self.request.prompt or "", 0
         available = self.server.context_length
+        if isinstance(prompt, str):
+            check_size(len(prompt.encode()), available)
         asked: str | list[int] = prompt if isinstance(prompt, str) else list(prompt)
         if available and len(prompt.encode() if isinstance(prompt, str) else prompt) >= available:
             tokens = await tokenize(self.server, prompt) if isinstance(prompt, str) else list(prompt)
@@ -152,6 +165,7 @@ class Composer:
         """What goes between a prompt and its suffix: by the Modelfile's template, or the model's own tokens for it."""
         prompt, suffix = str(self.request.prompt or ""), self.request.suffix
         available = self.server.context_length
+        check_size(len((prompt + suffix).encode()), available)
         if available and len((prompt + suffix).encode()) + _SPARE >= available:
             length = len(await tokenize(self.server, prompt)) + len(await tokenize(self.server, suffix)) + _SPARE
             if length >= available:
@@ -160,21 +174,27 @@ class Composer:
         template = PromptTemplate.read(text) if text else None
         if not self.server.is_native:
             return Composed(TEXT, self._completion(prompt) | {"suffix": suffix}, self._reading())
+        reading = self._reading(schema=self._schema())
         if template is not None and template.shows("Suffix"):
-            return Composed(TEXT, self._completion(template.fill_in(prompt, suffix)), self._reading())
+            payload = self._completion(template.fill_in(prompt, suffix)) | self._constraint()
+            return Composed(TEXT, payload, reading)
         payload = {"input_prefix": prompt, "input_suffix": suffix, "prompt": "", **self._sampling()}
         if self.request.logprobs:
             payload["n_probs"] = max(1, self.request.top_logprobs)
-        return Composed(INFILL, payload, self._reading())
+        return Composed(INFILL, payload | self._constraint(), reading)
 
     async def _fitted(self, messages: Sequence[Message], template: PromptTemplate | None) -> Fitted:
         available = self.server.context_length - len(self.request.context)
         if not self.server.context_length:
             return Fitted(messages)
-        template_text = (self.model.template or self.model.facts.chat_template or "") if self.model else ""
-        more = len(template_text.encode()) + len(orjson.dumps(list(self.tools)))
-        if surely_fits(messages, more, available):
+        template_text = self.request.template or ""
+        if self.model is not None:
+            template_text = template_text or self.model.template or self.model.facts.chat_template or ""
+        more = len(template_text.encode()) + _INDENTED * len(orjson.dumps(list(self.tools)))
+        size = most_bytes(messages) + more
+        if size < available:
             return Fitted(messages)
+        check_size(size, available)
         if available < 2:
             raise too_long(len(self.request.context), self.server.context_length, "context")
         within = replace(self.server, context_length=available)
@@ -202,11 +222,14 @@ class Composer:
     def _constraint(self) -> dict[str, Any]:
         """What the answer is kept to."""
         if is_forced(self.request):
-            return {"json_schema": call_schema(self.tools, self.request.tool_choice.name)}
-        schema = self._schema()
-        if schema is None:
+            schema = call_schema(self.tools, self.request.tool_choice.name)
+            return {"json_schema": {**schema, "x-guidance": {**_GUIDANCE, **_COMPACT}}}
+        asked = self._schema()
+        if asked is None:
             return {}
-        return {"json_schema": {"type": "object"} if schema is True else schema}
+        if not self.server.is_native:
+            return {"response_format": _response_format(asked)}
+        return {"json_schema": {**({"type": "object"} if isinstance(asked, bool) else asked), "x-guidance": _GUIDANCE}}
 
     def _schema(self) -> Mapping[str, Any] | bool | None:
         """The schema of ``format``; True for any JSON."""
@@ -227,11 +250,8 @@ class Composer:
     def _openai_only(self) -> dict[str, Any]:
         """What OpenAI's own API has names for."""
         request, payload = self.request, dict[str, Any]()
-        schema = self._schema()
-        if schema is True:
-            payload["response_format"] = {"type": "json_object"}
-        elif schema is not None:
-            payload["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        if not is_forced(request):
+            payload |= self._constraint()
         if self.tools:
             name = request.tool_choice.name
             payload["tool_choice"] = (
@@ -246,10 +266,20 @@ class Composer:
 
     def _reading(self, **more: Any) -> Reading:
         silent = self.options["num_predict"] == 0
-        return Reading(top=self.request.top_logprobs, silent=silent, **(more if not silent else {}))
+        more = {} if silent else {"stops": bool(self.options["stop"]), **more}
+        return Reading(top=self.request.top_logprobs, silent=silent, **more)
 
 
-_SPARE = 16
+def _response_format(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
+    """OpenAI's way to say what an answer is kept to."""
+    if isinstance(schema, bool):
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def has_images(request: TextRequest) -> bool:
+    """Whether there is a picture anywhere in the request."""
+    return bool(request.images) or any(message.images for message in request.messages or ())
 
 
 def conversation(model: TextModel | None, request: TextRequest) -> list[Message]:
@@ -274,13 +304,13 @@ def choose_template(model: TextModel | None, request: TextRequest) -> PromptTemp
     for pictures. Raises INVALID_ARG for a template that cannot be read, unless the weights have another.
     """
     if request.template:
-        if any(message.images for message in request.messages or ()) or request.images:
+        if has_images(request):
             raise invalid_arg("a template of the request's own cannot show images; leave it out")
         return PromptTemplate.read(request.template)
     if model is None or not model.template:
         return None
     own = model.facts.chat_template or ""
-    if request.images or any(message.images for message in request.messages or ()):
+    if has_images(request):
         return None
     try:
         template = PromptTemplate.read(model.template)

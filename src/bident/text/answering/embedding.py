@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bident.errors import Code, ServeError, invalid_arg
 from bident.text.answering.asked import Server
+from bident.text.answering.fitting import check_size
 from bident.text.answering.tokens import tokenize
 from bident.wire.text import Embeddings, EmbedRequest, Usage
 
@@ -61,6 +62,7 @@ async def _input(
     if isinstance(text, str):
         if len(text.encode()) + _SPECIAL_BYTES <= limit:
             return text, 0
+        check_size(len(text.encode()), limit)
         tokens = await tokenize(server, text)
         bare = await tokenize(server, text, add_special=False) if len(tokens) > limit else tokens
         ending = tokens[-1:] if bare[-1:] != tokens[-1:] else []

@@ -18,6 +18,9 @@ IMAGE_TOKENS = 768
 """What a picture takes, as Ollama reckons; how much it really is, only the projector knows."""
 _MESSAGE_BYTES = 256
 """What a template writes around a message, at most."""
+_MOST_BYTES = 4 << 20
+"""What llama.cpp makes tokens of in about three seconds."""
+_MOST_BYTES_PER_TOKEN = 256
 _TRIES = 4
 _ROOM_PART = 8
 """A prompt that has to be cut leaves this part of the context (one of so many) to the answer."""
@@ -41,12 +44,25 @@ def too_long(needed: int, available: int, what: str = "prompt") -> ServeError:
     )
 
 
-def surely_fits(messages: Sequence[Message], more_bytes: int, available: int) -> bool:
-    """Whether ``messages`` fit whatever their tokens are: no token is shorter than a byte."""
+def check_size(size: int, context_length: int) -> None:
+    """Raise INVALID_ARG for a prompt of ``size`` bytes that would take long only to be counted, and cannot fit.
+
+    A ``context_length`` of 0 is not known: another server decides.
+    """
+    most = max(_MOST_BYTES, _MOST_BYTES_PER_TOKEN * context_length)
+    if context_length and size > most:
+        raise invalid_arg(
+            f"the input length exceeds the context length: the prompt has {size} bytes, the context "
+            f"{context_length} tokens; more than {most} bytes are not even cut"
+        )
+
+
+def most_bytes(messages: Sequence[Message]) -> int:
+    """More bytes than the prompt for ``messages`` has, and so more tokens: no token is shorter than a byte."""
     size = sum(_MESSAGE_BYTES + len(message.content.encode()) + len(message.thinking.encode()) for message in messages)
     calls = sum(len(str(call.arguments)) * 4 + len(call.name) * 4 for m in messages for call in m.tool_calls)
     images = sum(len(message.images) for message in messages) * IMAGE_TOKENS
-    return size + calls + images + more_bytes < available
+    return size + calls + images
 
 
 async def fit(messages: Sequence[Message], count: Count, server: Server, *, truncate: bool) -> Fitted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bident.errors import ServeError, invalid_arg
+from bident.text.answering.composing import has_images
 from bident.text.model import TextModel
 from bident.wire.text import TextRequest
 
@@ -26,9 +27,10 @@ def check_answerable(model: TextModel, request: TextRequest) -> None:
         raise _lacks(request.model, "thinking", "leave out think, or set it to false")
     if request.suffix and "insert" not in can and ".Suffix" not in (request.template or ""):
         raise _lacks(request.model, "insert", "it has no tokens for what goes before a suffix")
-    has_images = bool(request.images) or any(message.images for message in request.messages or ())
-    if has_images and "vision" not in can:
+    if has_images(request) and "vision" not in can:
         raise _lacks(request.model, "vision", "it has no projector for images")
+    if has_images(request) and (request.raw or request.suffix):
+        raise invalid_arg("images need the model's template; leave out raw and suffix")
 
 
 def check_embeds(model: TextModel, name: str) -> None:

@@ -31,6 +31,8 @@ class Reading:
     forced: bool = False
     thinking: bool | None = None
     schema: Schema | None = None
+    stops: bool = False
+    """Texts were given that end the answer: one of them may have cut the JSON that ``schema`` asks for."""
     top: int = 0
     silent: bool = False
     """Nothing was asked to be generated (``num_predict`` 0); llama.cpp gives one token all the same."""
@@ -141,11 +143,14 @@ class _Choice:
             problem = violation(orjson.loads("".join(self.content)), self.reading.schema)
         except orjson.JSONDecodeError:
             problem = "it is no JSON"
+            if self.reading.stops:
+                self.reason = "length"
+                return
         if problem:
             raise ServeError(
                 Code.INTERNAL,
                 f"the answer does not satisfy the format: {problem}; ask again, or leave out what the model "
-                "cannot be kept to while it writes (not, uniqueItems, if, a stop inside the JSON)",
+                "cannot be kept to while it writes (not, uniqueItems, if)",
             )
 
 

@@ -8,6 +8,7 @@ llama.cpp, which does keep them: a client's regular expression is not run here, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ from bident.errors import ServeError, invalid_arg
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
+_NOT_REGULAR = re.compile(r"\(\?(?:<?[=!]|P=)|\\[1-9]")
 _DEEPEST = 100
 _MOST_STEPS = 200_000
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -87,6 +89,9 @@ class _Checker:
             raise invalid_format(f"{place}/enum is no list of values")
         if "$ref" in schema and resolved(self._root, schema["$ref"]) is None:
             raise invalid_format(f"{place} refers to {str(schema['$ref'])[:80]!r}, which is not in the schema")
+        pattern = schema.get("pattern", "")
+        if not isinstance(pattern, str) or _NOT_REGULAR.search(pattern):
+            raise invalid_format(f"{place}/pattern looks around or back, which no answer can be kept to")
         self._check_parts(schema, place, depth)
 
     def _check_parts(self, schema: Mapping[str, Any], place: str, depth: int) -> None:

@@ -62,6 +62,8 @@ def call_schema(tools: Sequence[Mapping[str, Any]], name: str = "") -> dict[str,
         if name and function["name"] != name:
             continue
         arguments = _moved(function["parameters"], f"tool{place}")
+        # As OpenAI's strict mode has it: a model that may invent properties does not come to an end.
+        arguments.setdefault("additionalProperties", False)
         definitions[f"tool{place}"] = arguments
         properties = {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/tool{place}"}}
         required = ["name", "arguments"]

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bident.text.doors.status import ANTHROPIC, OLLAMA, OPENAI, Protocol
 
-_OWN_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")
+_OWN_ORIGINS = r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(:\d{1,5})?"
 _APPS = ("app://*", "file://*", "tauri://*", "vscode-webview://*", "vscode-file://*")
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal")
 _METHODS = "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS"
@@ -39,9 +39,8 @@ class Guard:
     """Stands before ``app`` and lets through what may pass. ``loopback``: only this machine reaches the server."""
 
     def __init__(self, app: ASGIApp, *, origins: Sequence[str], loopback: bool, keys: Keys | None) -> None:
-        own = [f"{scheme}://{host}{port}" for scheme in ("http", "https") for host in _OWN_HOSTS for port in ("", ":*")]
         self._app = app
-        self._origins = re.compile("|".join(map(_pattern, (*own, *_APPS, *origins))), re.IGNORECASE)
+        self._origins = re.compile("|".join((_OWN_ORIGINS, *map(_pattern, (*_APPS, *origins)))), re.IGNORECASE)
         self._loopback = loopback
         self._keys = keys
 

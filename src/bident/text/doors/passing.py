@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from bident.text.doors.framing import NDJSON, SSE, event, gone, line
 from bident.text.doors.guard import protocol_of
 from bident.text.upstream import model_key
 
-_CONNECT_SECONDS = 10.0
+_TIMEOUT = {"timeout": httpx.Timeout(None, connect=10.0).as_dict()}
 _PROBE_SECONDS = 2.0
 _LINK_HEADERS = frozenset(
     (
@@ -38,9 +39,8 @@ class Passing:
     ) -> None:
         self.url = url
         self._left_out = _LINK_HEADERS | private
-        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0)
-        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, transport=transport)
+        self._client = httpx.AsyncClient(limits=limits, transport=transport)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = asyncio.Event()
@@ -60,25 +60,27 @@ class Passing:
         await self._client.aclose()
 
     async def _pass(self, scope: Scope, body: AsyncIterator[bytes], send: Send) -> None:
-        headers = [(name, value) for name, value in scope["headers"] if name not in self._left_out]
-        query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        where = self.url + (scope["raw_path"] + query).decode("ascii")
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         began: str | None = None
         try:
-            async with self._client.stream(
-                scope["method"], where, headers=headers, content=body if has_body else None
-            ) as response:
+            response = await self._client.send(self._request(scope, body), stream=True)
+            async with contextlib.aclosing(response):
                 began = response.headers.get("content-type", "")
-                kept = [each for each in response.headers.raw if each[0].lower() not in _LINK_HEADERS]
-                kept = [(name.lower(), value) for name, value in kept]
-                await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+                await send({"type": "http.response.start", "status": response.status_code, "headers": _kept(response)})
                 async for part in response.aiter_raw():
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except httpx.HTTPError as error:
             message = f"the Ollama at {self.url} does not answer: {error or type(error).__name__}"
             await _fail(scope, send, ServeError(Code.UNAVAILABLE, message), began)
+
+    def _request(self, scope: Scope, body: AsyncIterator[bytes]) -> httpx.Request:
+        # Not built by the client: that would add headers of its own, and compressed answers nobody asked for.
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        where = self.url + (scope["raw_path"] + query).decode("ascii")
+        headers = [(name, value) for name, value in scope["headers"] if name not in self._left_out]
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        content = body if has_body else None
+        return httpx.Request(scope["method"], where, headers=headers, content=content, extensions=_TIMEOUT)
 
 
 class Sorting:
@@ -111,6 +113,12 @@ async def ollama_version(url: str) -> str | None:
     if not isinstance(answer, dict) or "bident" in answer or not isinstance(answer.get("version"), str):
         return None
     return str(answer["version"])
+
+
+def _kept(response: httpx.Response) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer that are not about the connection it came over."""
+    named = [(name.lower(), value) for name, value in response.headers.raw]
+    return [(name, value) for name, value in named if name not in _LINK_HEADERS]
 
 
 async def _body(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:

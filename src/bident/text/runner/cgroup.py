@@ -50,7 +50,8 @@ class Cgroup:
     def _path(self, controller: str) -> str:
         with contextlib.suppress(OSError):
             for line in self.membership.read_text().splitlines():
-                _, controllers, path = line.split(":", 2)
+                _, _, rest = line.partition(":")
+                controllers, _, path = rest.partition(":")
                 if controller in controllers.split(","):
                     return path
         return ""

@@ -70,8 +70,8 @@ def _serve(plan: Plan, key: str) -> xllamacpp.Server:
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type(int(plan.flash_attention))
     if plan.use_mmap is not None:
         parameters.load_mode = xllamacpp.llama_load_mode(int(plan.use_mmap))
-    if plan.rerank:
-        parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
+    if plan.pooling:
+        parameters.pooling_type = xllamacpp.llama_pooling_type[f"LLAMA_POOLING_TYPE_{plan.pooling.upper()}"]
     if plan.adapters:
         parameters.lora_adapters = [_adapter(path) for path in plan.adapters]
     return xllamacpp.Server(parameters)
@@ -95,7 +95,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "cache_ram_mib": plan.prompt_cache_bytes // _BYTES_PER_MIB,
         "n_ctx_checkpoints": _CHECKPOINTS,
         "model_alias": {plan.alias},
-        "embedding": plan.embedding or plan.rerank,
+        "embedding": plan.embedding,
         "kv_unified": False,
         "fit_params": False,
         "warmup": False,
@@ -116,13 +116,13 @@ def _adapter(path: str) -> xllamacpp.CommonAdapterLoraInfo:
 def _give_up(saying: Any, kind: str, error: Exception) -> NoReturn:
     with saying:
         saying.write(json.dumps({kind: str(error)[:2000]}) + "\n")
-    os._exit(EXIT_UNABLE)
+    sys.exit(EXIT_UNABLE)  # in good order: llama.cpp's log, which says why, is written by a thread of its own
 
 
 def _await_end() -> None:
     """End at once when the parent closes its end, or is gone."""
-    with contextlib.suppress(OSError, ValueError):
-        while sys.stdin.buffer.read(4096):
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):  # unbuffered: a buffer's lock, held while waiting, would spoil the interpreter's end
             pass
     os._exit(0)
 

@@ -103,7 +103,8 @@ class Exchange:
             self._writer = None
 
     async def _receive(self) -> None:
-        assert self._reader is not None
+        if self._reader is None or self._writer is None:
+            raise ServeError(Code.CANCELLED, "the request was given up")
         try:
             data = await self._reader.read(_READ_SIZE)
         except OSError:

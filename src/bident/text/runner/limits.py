@@ -19,6 +19,7 @@ class Limits:
     max_queue: int = 512
     """Requests that may wait for one model; more are refused."""
     load_seconds: float = 300.0
+    """How long loading may take; 0 or infinite for as long as it does."""
     threads: int = 0
     """Threads for all models together; 0 for one less than the usable cores."""
     kv_cache_type: str = "f16"

@@ -26,7 +26,8 @@ class Plan:
     projector: str = ""
     adapters: tuple[str, ...] = ()
     embedding: bool = False
-    rerank: bool = False
+    pooling: str = ""
+    """How the vectors of tokens become one: ``mean``, ``cls``, ``last``, or ``rank`` for a score."""
     kv_cache_type: str = "f16"
     flash_attention: bool | None = None
     use_mmap: bool | None = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import secrets
 import subprocess
@@ -119,13 +120,14 @@ class Process:
 async def start(plan: Plan, label: str, seconds: float) -> Process:
     """A child that has loaded ``plan`` and listens. ``label`` is what the model is called in messages.
 
-    Raises INTERNAL with the reason when it cannot load the model, or has not in ``seconds``. Then, and when
+    Raises INTERNAL with the reason when it cannot load the model, or has not in ``seconds`` (0 or infinite: however
+    long it takes). Then, and when
     this is cancelled, no process is left. It must be called on a loop that lives as long as the child: on Linux
     the kernel ends a child with the thread that started it.
     """
     process = Process(await _spawn(plan), label)
     try:
-        await asyncio.wait_for(process.begin(plan), seconds)
+        await asyncio.wait_for(process.begin(plan), seconds if 0 < seconds < math.inf else None)
     except asyncio.TimeoutError:
         process.kill()
         await process.ended.wait()

@@ -125,6 +125,7 @@ class Residency:
             raise ServeError(Code.UNAVAILABLE, "the server is shutting down")
         key = _key(model)
         if key not in self._residents:
+            self._residents = {key: each for key, each in self._residents.items() if not each.is_forgotten}
             self._residents[key] = Resident(model.name.short, self._limits, self._load)
         return self._residents[key]
 

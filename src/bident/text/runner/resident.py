@@ -56,6 +56,7 @@ class Resident:
         self._crashed_as: Wish | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._quiet = asyncio.Event()
+        self._quiet.set()
         self._unloading: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -63,6 +64,12 @@ class Resident:
     def is_idle(self) -> bool:
         """Nobody uses it and nobody waits for it."""
         return not self._line and self._loading is None and (self.loaded is None or not self.loaded.active)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """There is nothing to know about it any more."""
+        ending = self._unloading is not None and not self._unloading.done()
+        return self.is_idle and self.loaded is None and not ending and not self.crashes.count
 
     @property
     def expires_at(self) -> datetime | None:

@@ -17,11 +17,21 @@ logger = logging.getLogger("bident.text")
 
 
 class Room:
-    """Decides what fits. ``available`` measures the bytes that processes can still be given."""
+    """Decides what fits.
 
-    def __init__(self, limits: Limits, available: Callable[[], int] = available_memory) -> None:
+    ``available`` measures the bytes that processes can still be given; ``taken_by`` those that a process uses, and
+    how many of them are files, which count as available.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        available: Callable[[], int] = available_memory,
+        taken_by: Callable[[int], tuple[int, int]] = memory_of,
+    ) -> None:
         self._limits = limits
         self._available = available
+        self._taken_by = taken_by
 
     async def make(self, resident: Resident, others: Sequence[Resident], wish: Wish) -> Plan:
         """How to load ``wish``, after the ``others`` that must leave for it are gone: least recently used first.
@@ -73,15 +83,15 @@ class Room:
 
     def _free(self, resident: Resident, others: Sequence[Resident]) -> int:
         """Bytes for a new child. What the present one has comes back; the files that others have mapped must stay."""
-        own = memory_of(resident.loaded.process.pid) if resident.loaded else (0, 0)
-        taken = [memory_of(other.loaded.process.pid) for other in others if other.loaded]
+        own = self._taken_by(resident.loaded.process.pid) if resident.loaded else (0, 0)
+        taken = [self._taken_by(other.loaded.process.pid) for other in others if other.loaded]
         free = self._available() + own[0] - own[1] - sum(mapped for _, mapped in taken) - self._limits.memory_reserve
         if self._limits.memory:
             free = min(free, self._limits.memory - sum(used for used, _ in taken))
         return max(free, 0)
 
     def _require_to_fit_alone(self, resident: Resident, others: Sequence[Resident], wish: Wish) -> None:
-        used = sum(memory_of(other.loaded.process.pid)[0] for other in others if other.loaded)
+        used = sum(self._taken_by(other.loaded.process.pid)[0] for other in others if other.loaded)
         *_, smallest = self._plans((), wish)
         if need_of(wish.model, smallest).total > self._free(resident, others) + used:
             raise self._refusal(wish, resident, others, used)

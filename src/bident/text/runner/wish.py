@@ -54,7 +54,7 @@ class Wish:
     def plan(self, limits: Limits, slots: int, threads: int) -> Plan:
         """How to load it with so many slots; ``threads`` are what it gets unless it wants a number."""
         model, facts = self.model, self.model.facts
-        embeds, reranks = embeds_only(model), "rerank" in model.capabilities
+        embeds = embeds_only(model)
         # Of a text that is embedded, all tokens are worked on together.
         micro_batch = self.context_length if embeds else min(self.batch or _BATCH, _BATCH)
         # Quantised values need flash attention.
@@ -70,7 +70,7 @@ class Wish:
             projector=str(model.projector or ""),
             adapters=tuple(map(str, model.adapters)),
             embedding=embeds,
-            rerank=reranks,
+            pooling=facts.pooling if embeds else "",
             kv_cache_type=limits.kv_cache_type,
             flash_attention=flash_attention,
             use_mmap=self.use_mmap,

@@ -81,28 +81,29 @@ class Downloads:
         """The file of the parts, once no other process works on it."""
         while True:
             file = path.open("a+b")
-            if try_lock(file) and path.exists():
+            if try_lock(file) and _is_at(file, path):
                 return file
             file.close()  # held by another, or moved away by it meanwhile
             self._report.pause(0.2)
 
     def _complete(self, wanted: Wanted, path: Path, file: BinaryIO) -> str:
         part = _Part(file, path.with_suffix(ETAG))
-        failed = 0
+        failed, furthest = 0, part.size
         while True:
-            before = part.size
             try:
                 with explained(f"cannot download {wanted.label}"):
                     self._go_on(wanted, part)
                 break
             except ServeError as error:
-                failed = 1 if part.size > before else failed + 1
+                failed = 1 if part.size > furthest else failed + 1
+                furthest = max(furthest, part.size)
                 if error.code is not Code.UNAVAILABLE or failed >= _ATTEMPTS:
                     raise
                 self._report.pause(_PAUSE_S * 2**failed)
         digest = part.digest
         if wanted.digest and digest != wanted.digest:
             part.restart("")
+            path.unlink(missing_ok=True)
             raise invalid_arg(
                 f'digest mismatch, expected "{wanted.digest}", got "{digest}"; {wanted.label} was not kept'
             )
@@ -159,13 +160,21 @@ class Downloads:
     def _copy(self, wanted: Wanted, part: _Part, response: httpx.Response, total: int) -> None:
         progress = _Progress(wanted, self._report)
         progress(part.size, total)
-        for chunk in response.iter_raw(_CHUNK):
+        for chunk in response.iter_raw():
             if total and part.size + len(chunk) > total:
                 raise invalid_arg(f"{wanted.label} is longer than the {total} bytes that were announced")
             part.write(chunk)
             self._report.check()
             progress(part.size, total)
         progress(part.size, total, last=True)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether ``path`` still leads to the open ``file``."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 class _Part:
@@ -209,6 +218,8 @@ class _Part:
         """See to it that all bytes are on the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
+        if os.name == "nt":  # an open file cannot be moved there
+            self._file.close()
         self._note.unlink(missing_ok=True)
 
 

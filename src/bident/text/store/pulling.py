@@ -30,13 +30,22 @@ class Puller:
     def pull(self, source: Source, target: ModelName, report: Report) -> None:
         """Make ``source`` the model ``target``. Blocks; raises as ``Library.pull`` says."""
         report("pulling manifest")
-        with self._own.blobs.holding() as held:
-            if source.kind == "registry":
-                self._from_registry(source, target, held, report)
-                return
-            creation = self._gathered(source, target, held, report)
-            report("verifying sha256 digest")
-            self._maker.make(creation, report)
+        unusable: set[str] = set()
+        try:
+            with self._own.blobs.holding() as held:
+                if source.kind == "registry":
+                    self._from_registry(source, target, held, report)
+                    return
+                creation = self._gathered(source, target, held, report)
+                report("verifying sha256 digest")
+                try:
+                    self._maker.make(creation, report)
+                except ServeError as error:
+                    if error.code is Code.INVALID_ARG:
+                        unusable = set(held)
+                    raise
+        finally:
+            self._own.drop_unused(unusable)
 
     def _from_registry(self, source: Source, target: ModelName, held: set[str], report: Report) -> None:
         """The registry's manifest stays as it is, so that the model keeps its digest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import orjson
 
 from bident.errors import Code, ServeError
 from bident.text.names import ModelName
+from bident.text.store.credentials import registry_login
 from bident.text.store.download import Wanted
 from bident.text.store.jobs import Report
 from bident.text.store.manifests import LARGEST, MANIFEST_TYPE, Layer, Manifest, parse_manifest
@@ -32,7 +34,8 @@ class Registry:
         self._name = name
         scheme = "http" if insecure or is_loopback(name.host.partition(":")[0]) else "https"
         self._base = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}"
-        self._token = ""
+        self._authorization = ""
+        self._login = registry_login(name.host)
 
     def manifest(self) -> Manifest:
         """What the registry says the model is. Raises NOT_FOUND, UNAVAILABLE, INVALID_ARG (login needed)."""
@@ -44,8 +47,10 @@ class Registry:
             raise refused(response, what)
 
     def wanted(self, layer: Layer) -> Wanted:
-        """Where to download a layer's blob from."""
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        """Where to download a layer's blob from, with a token that is good now: some last for minutes only."""
+        if self._authorization:
+            self.has(layer)
+        headers = self._authorized({})
         return Wanted(f"{self._base}/blobs/{layer.digest}", layer.digest[7:19], layer.digest, layer.size, headers)
 
     def has(self, layer: Layer) -> bool:
@@ -61,8 +66,8 @@ class Registry:
                     raise refused(response, status)
                 location = httpx.URL(self._base).join(response.headers["Location"])
             headers = {"Content-Length": str(layer.size), "Content-Type": "application/octet-stream"}
-            if self._token and location.host == httpx.URL(self._base).host:
-                headers["Authorization"] = f"Bearer {self._token}"
+            if location.host == httpx.URL(self._base).host:
+                headers = self._authorized(headers)
             target = location.copy_merge_params({"digest": layer.digest})
             content = _blob_content(path, layer, report)
             with self._client.stream("PUT", target, headers=headers, content=content) as response:
@@ -80,28 +85,37 @@ class Registry:
     def _asked(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None = None
     ) -> Iterator[httpx.Response]:
-        """The answer, after a token has been fetched if the registry wants one."""
-        with self._client.stream(method, url, headers=self._with_token(headers), content=content) as response:
-            challenge = response.headers.get("WWW-Authenticate", "")
-            if response.status_code != 401 or not challenge.lower().startswith("bearer "):
+        """The answer, asked for once more with a login or a token if the registry wants one."""
+        with self._client.stream(method, url, headers=self._authorized(headers), content=content) as response:
+            answer = self._answer_to(response)
+            if not answer:
                 yield response
                 return
-        self._token = self._new_token(challenge)
-        with self._client.stream(method, url, headers=self._with_token(headers), content=content) as response:
+        self._authorization = answer if answer.startswith("Basic ") else self._new_token(answer)
+        with self._client.stream(method, url, headers=self._authorized(headers), content=content) as response:
             yield response
 
-    def _with_token(self, headers: dict[str, str]) -> dict[str, str]:
-        return {**headers, "Authorization": f"Bearer {self._token}"} if self._token else headers
+    def _answer_to(self, response: httpx.Response) -> str:
+        """How to meet a challenge: a Basic authorization, a Bearer challenge to get a token for, or "" not at all."""
+        challenge = response.headers.get("WWW-Authenticate", "") if response.status_code == 401 else ""
+        kind = challenge.partition(" ")[0].lower()
+        if kind == "bearer":
+            return challenge
+        basic = _basic(*self._login) if kind == "basic" and self._login else ""
+        return "" if basic == self._authorization else basic
+
+    def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
+        return {**headers, "Authorization": self._authorization} if self._authorization else headers
 
     def _new_token(self, challenge: str) -> str:
-        """A token for anybody, from where the ``challenge`` says that there are some."""
+        """The authorization by a token from where the ``challenge`` says that there are some."""
         fields = dict(_CHALLENGE.findall(challenge))
         realm = urlsplit(fields.get("realm", ""))
         if realm.scheme not in ("https", "http") or not realm.hostname:
             raise ServeError(Code.UNAVAILABLE, f"{self._name.host} demands a token and does not say from where")
         params = {key: fields[key] for key in ("service", "scope") if key in fields}
         what = f"get a token for {self._name.host}"
-        with self._client.stream("GET", fields["realm"], params=params) as response:
+        with self._client.stream("GET", fields["realm"], params=params, auth=self._login) as response:
             if response.status_code != 200:
                 raise refused(response, what)
             try:
@@ -111,7 +125,7 @@ class Registry:
                 token = None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise ServeError(Code.UNAVAILABLE, f"{what}: {realm.hostname} answered without one")
-        return token
+        return f"Bearer {token}"
 
 
 def _blob_content(path: Path, layer: Layer, report: Report) -> Iterator[bytes]:
@@ -121,3 +135,7 @@ def _blob_content(path: Path, layer: Layer, report: Report) -> Iterator[bytes]:
             yield chunk
             sent += len(chunk)
             report(f"pushing {layer.digest[7:19]}", digest=layer.digest, total=layer.size, completed=sent)
+
+
+def _basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")

@@ -12,6 +12,7 @@ from bident.errors import Code, ServeError
 
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _SHOWN = 200
+_LOGIN = "use docker login for a registry, HF_TOKEN for Hugging Face"
 
 
 def client(*, insecure: bool = False, follow_redirects: bool = True) -> httpx.Client:
@@ -49,7 +50,7 @@ def refused(response: httpx.Response, what: str) -> ServeError:
     if status == 404:
         return ServeError(Code.NOT_FOUND, f"{what}: file does not exist on {host}")
     if status in (401, 403):
-        return ServeError(Code.INVALID_ARG, f"{what}: {host} demands a login for it ({status})")
+        return ServeError(Code.INVALID_ARG, f"{what}: {host} demands a login for it ({status}): {_LOGIN}")
     return ServeError(Code.UNAVAILABLE, f"{what}: {host} answered {status} {response.reason_phrase[:_SHOWN]}")
 
 

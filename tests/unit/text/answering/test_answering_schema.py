@@ -1,0 +1,75 @@
+"""JSON values by JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bident.errors import ServeError
+from bident.text.answering.schema import check_schema, violation
+
+TREE = {"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}, "type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (True, [1, None, {}], []),
+        (False, [], [1, None]),
+        ({"type": "integer"}, [1, 1.0, -5], [1.5, True, "1", None]),
+        ({"type": ["string", "null"]}, ["a", None], [1, []]),
+        ({"enum": [1, {"a": [1]}]}, [1, 1.0, {"a": [1]}], [2, True, {"a": [2]}]),
+        ({"const": None}, [None], [0, False, ""]),
+        ({"minimum": 1, "exclusiveMaximum": 3}, [1, 2.9, "x"], [0, 3]),
+        ({"multipleOf": 0.1}, [0.3, 2], [0.35]),
+        ({"minLength": 2, "maxLength": 3}, ["ab", "é€x", 1], ["a", "abcd"]),
+        ({"required": ["a"], "properties": {"a": {"type": "string"}}}, [{"a": "x", "b": 1}, 3], [{}, {"a": 1}]),
+        ({"properties": {"a": True}, "additionalProperties": False}, [{}, {"a": 1}], [{"b": 1}]),
+        ({"additionalProperties": {"type": "null"}}, [{"b": None}], [{"b": 1}]),
+        ({"patternProperties": {"^x": True}, "additionalProperties": False}, [{"x1": 1}], []),
+        ({"minProperties": 1, "maxProperties": 1}, [{"a": 1}], [{}, {"a": 1, "b": 2}]),
+        ({"propertyNames": {"maxLength": 1}}, [{"a": 1}], [{"ab": 1}]),
+        ({"dependentRequired": {"a": ["b"]}}, [{"b": 1}, {"a": 1, "b": 1}], [{"a": 1}]),
+        ({"items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, [[1], [1, 2], "x"], [[], ["a"], [1, 2, 3]]),
+        ({"prefixItems": [{"const": 1}], "items": False}, [[1], []], [[2], [1, 2]]),
+        ({"uniqueItems": True}, [[1, 2, "1"]], [[1, 1.0], [{"a": 1, "b": 2}, {"b": 2, "a": 1}]]),
+        ({"contains": {"const": 1}, "maxContains": 1}, [[1, 2]], [[2], [1, 1]]),
+        ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, [1, 2], [0, 3]),
+        ({"anyOf": [{"type": "string"}, {"minimum": 5}]}, ["a", 5], [4]),
+        ({"oneOf": [{"minimum": 1}, {"maximum": 2}]}, [0, 3], [1, 2]),
+        ({"not": {"type": "string"}}, [1], ["a"]),
+        ({"if": {"minimum": 5}, "then": {"multipleOf": 5}, "else": {"maximum": 1}}, [5, 10, 0], [7, 2]),
+        (TREE, [{"next": {"next": {}}}], [{"next": {"next": 3}}]),
+    ],
+)
+def test_values_by_schema(schema: Any, good: list[Any], bad: list[Any]) -> None:
+    check_schema(schema)
+
+    assert [violation(value, schema) for value in good] == [""] * len(good)
+    assert all(violation(value, schema) for value in bad)
+
+
+def test_the_place_of_a_violation_is_said() -> None:
+    schema = {"properties": {"list": {"items": {"properties": {"a": {"type": "string"}}}}}}
+
+    assert violation({"list": [{}, {"a": 1}]}, schema) == "$.list[1].a is no string"
+
+
+def test_schemas_and_values_without_an_end_have_one() -> None:
+    loop: dict[str, Any] = {"$ref": "#"}
+    check_schema(loop)
+    assert "too deeply" in violation(1, loop)
+
+    branching = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
+    assert violation(1, branching)
+
+    deep: Any = 1
+    for _ in range(2000):
+        deep = {"not": deep} if deep != 1 else {"not": True}
+    with pytest.raises(ServeError, match="more than 100 levels"):
+        check_schema(deep)
+    nested: Any = []
+    for _ in range(900):
+        nested = [nested]
+    assert "too deeply" in violation(nested, {"items": {"$ref": "#"}, "uniqueItems": True})
