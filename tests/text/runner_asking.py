@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -52,3 +53,12 @@ def children() -> set[int]:
         except psutil.Error:
             continue
     return found
+
+
+def end_children() -> set[int]:
+    """End what :func:`children` finds, so that one test's failure is not the next one's; returns what that was."""
+    left = children()
+    for pid in left:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).kill()
+    return left

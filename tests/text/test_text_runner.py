@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runner_asking import LONG, children, generate, read_on, the_only, until
+from runner_asking import LONG, children, end_children, generate, read_on, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -25,7 +25,7 @@ SMALL = {"num_ctx": 512}
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
     yield
-    assert children() == set()
+    assert end_children() == set()
 
 
 def test_asking_streaming_and_forwarding(smollm2_weights):

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from runner_asking import LONG, children, generate, read_on, the_only, until
+from runner_asking import LONG, children, end_children, generate, read_on, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -21,7 +21,7 @@ RUNNING = "an error was encountered while running the model: "
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
     yield
-    assert children() == set()
+    assert end_children() == set()
 
 
 async def _one(residency, model, tokens=1):

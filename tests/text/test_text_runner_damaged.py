@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 from gguf_edits import cut, with_bytes, with_counts, with_uint32
-from runner_asking import LONG, children, generate, the_only, until
+from runner_asking import LONG, children, end_children, generate, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -39,7 +39,7 @@ DAMAGES = {
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
     yield
-    assert children() == set()
+    assert end_children() == set()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

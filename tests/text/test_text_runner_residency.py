@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from runner_asking import LONG, children, generate, the_only, until
+from runner_asking import LONG, children, end_children, generate, the_only, until
 from sample_models import text_model
 
 from bident.errors import Code, ServeError
@@ -23,7 +23,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
     yield
-    assert children() == set()
+    assert end_children() == set()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -47,6 +48,15 @@ def start(tmp_path: Path, smollm2_weights: Path) -> Iterator[Start]:
     for server in started:
         if server.process.poll() is None:
             server.stop()
+
+
+@contextlib.contextmanager
+def answering(client: httpx.Client, asked: dict[str, Any]) -> Iterator[Iterator[str]]:
+    """The rest of an answer's lines, once the first has come. The connection lives as long as they do."""
+    with client.stream("POST", "/api/generate", json=asked) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        yield lines
 
 
 def until(holds: Callable[[], Any]) -> None:
@@ -120,8 +130,8 @@ def test_what_was_left_out_is_said_on_every_route(serving: TextServing) -> None:
 def test_a_client_that_goes_frees_its_slot(start: Start) -> None:
     server = start("--num-parallel=1")
     with server.client() as client:
-        with client.stream("POST", "/api/generate", json=LONG) as answer:
-            next(answer.iter_lines())
+        with answering(client, LONG):
+            pass
         began = time.monotonic()
         assert client.post("/api/generate", json=SHORT).status_code == 200
         assert time.monotonic() - began < 10
@@ -129,22 +139,20 @@ def test_a_client_that_goes_frees_its_slot(start: Start) -> None:
 
 def test_a_full_queue_is_said_in_ollamas_words(start: Start) -> None:
     server = start("--num-parallel=1", "--max-queue=1")
-    with server.client() as client, client.stream("POST", "/api/generate", json=LONG) as answer:
-        next(answer.iter_lines())
-        statuses: list[tuple[int, str]] = []
+    statuses: list[tuple[int, str]] = []
 
-        def ask() -> None:
-            with server.client() as other:
-                said = other.post("/api/generate", json=SHORT)
-                statuses.append((said.status_code, said.text))
+    def ask() -> None:
+        with server.client() as other:
+            said = other.post("/api/generate", json=SHORT)
+            statuses.append((said.status_code, said.text))
 
-        askers = [threading.Thread(target=ask) for _ in range(4)]
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    with server.client() as client, answering(client, LONG):
         for asker in askers:
             asker.start()
         until(lambda: len(statuses) == 3)
-        answer.close()
-        for asker in askers:
-            asker.join(DEADLINE)
+    for asker in askers:
+        asker.join(DEADLINE)
     assert sorted(status for status, _ in statuses) == [200, 503, 503, 503]
     refusals = [text for status, text in statuses if status == 503]
     assert all("server busy, please try again.  maximum pending requests exceeded" in text for text in refusals)
@@ -153,9 +161,7 @@ def test_a_full_queue_is_said_in_ollamas_words(start: Start) -> None:
 def test_a_model_that_dies_ends_its_answer_and_comes_back(start: Start) -> None:
     server = start()
     with server.client() as client:
-        with client.stream("POST", "/api/generate", json=LONG) as answer:
-            lines = answer.iter_lines()
-            next(lines)
+        with answering(client, LONG) as lines:
             (child,) = psutil.Process(server.process.pid).children()
             child.kill()
             last = [*lines][-1]
@@ -179,9 +185,7 @@ def test_keys(start: Start, tmp_path: Path) -> None:
 def test_answers_are_finished_before_the_end(start: Start) -> None:
     server = start()
     asked = {**LONG, "options": {**LONG["options"], "num_predict": 60}}
-    with server.client() as client, client.stream("POST", "/api/generate", json=asked) as answer:
-        lines = answer.iter_lines()
-        next(lines)
+    with server.client() as client, answering(client, asked) as lines:
         server.process.terminate()
         until(lambda: "Signal (15) received" in server.said())
         last = json.loads([*lines][-1])
@@ -192,19 +196,19 @@ def test_answers_are_finished_before_the_end(start: Start) -> None:
 
 def test_answers_that_take_too_long_are_cut(start: Start) -> None:
     server = start("--exit-timeout-secs=1")
-    with server.client() as client, client.stream("POST", "/api/generate", json=LONG) as answer:
-        next(answer.iter_lines())
+    with server.client() as client, answering(client, LONG) as lines:
         children = psutil.Process(server.process.pid).children()
         server.process.terminate()
+        last = [*lines][-1]
         assert server.process.wait(DEADLINE) == 1
+    assert "the server is stopping" in json.loads(last)["error"]
     until(lambda: not any(child.is_running() for child in children))
     assert "Traceback" not in server.said()
 
 
 def test_a_second_signal_ends_it_at_once(start: Start) -> None:
     server = start()
-    with server.client() as client, client.stream("POST", "/api/generate", json=LONG) as answer:
-        next(answer.iter_lines())
+    with server.client() as client, answering(client, LONG):
         server.process.terminate()
         until(lambda: "Signal (15) received" in server.said())
         os.kill(server.process.pid, signal.SIGINT)
@@ -225,9 +229,7 @@ def test_another_ollama_answers_in_its_place(start: Start) -> None:
         assert here.get("/api/tags").content == there.get("/api/tags").content
         assert here.post("/api/generate", json=asked).json()["response"]
         assert here.post("/api/chat", json={"model": "nobody", "messages": []}).status_code == 404
-        with here.stream("POST", "/api/generate", json=LONG) as answer:
-            lines = answer.iter_lines()
-            assert json.loads(next(lines))["done"] is False
+        with answering(here, LONG) as lines:
             behind.process.kill()
             last = [*lines][-1]
         assert "does not answer" in json.loads(last)["error"]

@@ -61,6 +61,11 @@ def with_openai(url: str) -> dict[str, Callable[[], Any]]:
     ask: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "max_completion_tokens": 4, "temperature": 0}
     respond: dict[str, Any] = {"model": MODEL, "input": "Say hi", "temperature": 0}
 
+    def required() -> Any:
+        asked = {**ask, "model": "tooled", "max_completion_tokens": 60}
+        tools: list[Any] = [{"type": "function", "function": TOOL}]
+        return chat.create(**asked, tools=tools, tool_choice="required").choices[0].model_dump()
+
     def final_response() -> Any:
         with client.responses.stream(**respond, max_output_tokens=200) as stream:
             for _ in stream:
@@ -76,19 +81,11 @@ def with_openai(url: str) -> dict[str, Callable[[], Any]]:
             each.model_dump(exclude_none=True)
             for each in chat.create(**ask, stream=True, stream_options={"include_usage": True})
         ],
-        "logprobs": lambda: chat.create(**ask, logprobs=True, top_logprobs=2).choices[0].logprobs.model_dump(),
+        "logprobs": lambda: len(chat.create(**ask, logprobs=True, top_logprobs=2).choices[0].logprobs.content),
         "schema": lambda: (
             chat.create(**{**ask, "max_completion_tokens": 40}, response_format=schema).choices[0].message.content
         ),
-        "required": lambda: (
-            chat.create(
-                **{**ask, "model": "tooled", "max_completion_tokens": 60},
-                tools=[{"type": "function", "function": TOOL}],
-                tool_choice="required",
-            )
-            .choices[0]
-            .model_dump()
-        ),
+        "required": required,
         "completion": lambda: client.completions.create(model=MODEL, prompt="Hello", max_tokens=4).choices[0].text,
         "completion stream": lambda: [
             each.choices[0].text

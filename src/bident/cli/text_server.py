@@ -11,13 +11,12 @@ import typer
 
 from bident.cli.record import STATE_DIR, Record
 from bident.errors import ServeError
-from bident.settings.text import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from bident.client import TextClient
     from bident.settings import TextSettings
 
-DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+DEFAULT_URL = "http://127.0.0.1:11434"
 _ENGINE = "xllamacpp"
 _PROBE_SECONDS = 2.0
 
@@ -67,7 +66,7 @@ def default_url() -> str:
         raise typer.BadParameter(error.message) from None
     is_encrypted = named.get("BIDENT_TEXT_HOST", named.get("OLLAMA_HOST", "")).strip("\"' ").startswith("https://")
     scheme = "https" if is_encrypted else "http"
-    return f"{scheme}://{ports.local(settings.host.host)}:{settings.port or DEFAULT_PORT}"
+    return f"{scheme}://{ports.local(settings.host.host)}:{settings.port}"
 
 
 def _given(name: str) -> str:
@@ -94,6 +93,7 @@ def stands_by(settings: TextSettings) -> bool:
     """Whether a real Ollama has the port, so that a text server with ``settings`` uses it and waits for it to go."""
     from bident.cli import ports
     from bident.client import Credentials, TextClient
+    from bident.settings.text import DEFAULT_PORT
 
     is_ollamas = settings.upstream[-1].kind == "auto" and settings.port == DEFAULT_PORT
     if not is_ollamas or not ports.taken(settings.host.host, DEFAULT_PORT):

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from bident.errors import ServeError, invalid_arg
+from bident.errors import Code, ServeError, invalid_arg
 from bident.text.answering.asked import Server
 from bident.text.answering.fitting import IMAGE_TOKENS, Fitted, check_size, fit, most_bytes, too_long
 from bident.text.answering.messages import to_openai
@@ -65,7 +65,13 @@ class Composer:
 
     @classmethod
     def of(cls, request: TextRequest, server: Server, model: TextModel | None) -> Composer:
-        """Raises INVALID_ARG for tools, options and formats that are none."""
+        """Raises INVALID_ARG for tools, options or formats that are none, UNSUPPORTED for what the server cannot do."""
+        if request.context and not server.is_native:
+            raise ServeError(
+                Code.UNSUPPORTED,
+                f"{request.model} is served by another server, which cannot go on from a context of tokens; "
+                "send the conversation as messages",
+            )
         options = merged_options(model.parameters if model else {}, request.options)
         return cls(request=request, server=server, model=model, options=options, tools=offered(request))
 

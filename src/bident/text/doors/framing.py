@@ -97,7 +97,12 @@ def streamed(
     parts: AsyncGenerator[bytes, None], media_type: str, protocol: Protocol, write: Callable[[Any], bytes]
 ) -> Response:
     """An answer of ``parts``; if they fail, ``protocol``'s error is the last one, as ``write`` writes it."""
-    return _Streamed(_ended(parts, protocol, write), media_type)
+    return _Streamed(_ended(parts, protocol, write), media_type, write(protocol.late(stopping())))
+
+
+def stopping() -> ServeError:
+    """What is said to a client whose answer takes longer than the server may take to stop."""
+    return ServeError(Code.UNAVAILABLE, "the server is stopping, and the answer has been cut")
 
 
 async def _ended(
@@ -114,13 +119,16 @@ async def _ended(
 class _Streamed(Response):
     """Sends each part at once, and stops making them when nobody takes them."""
 
-    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str) -> None:
+    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str, cut: bytes) -> None:
+        """``cut`` is the last part of an answer that is not finished because the server ends."""
         self.status_code = 200
         self.media_type = media_type
         self.background = None
         self.init_headers({"cache-control": "no-cache"})
         self._parts = parts
+        self._cut = cut
         self._sending_since: float | None = None
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
@@ -130,6 +138,11 @@ class _Streamed(Response):
                 await asyncio.wait({writing, leaving}, timeout=_STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 writing.result()
+        except asyncio.CancelledError:  # by the server, at its end: nobody waits for this task's
+            await _end(writing, leaving)
+            if not self._begun:
+                raise
+            await send({"type": "http.response.body", "body": self._cut, "more_body": False})
         finally:
             await _end(writing, leaving)
 
@@ -140,6 +153,7 @@ class _Streamed(Response):
     async def _write(self, send: Send) -> None:
         async with contextlib.aclosing(self._parts) as parts:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            self._begun = True
             async for part in parts:
                 self._sending_since = time.monotonic()
                 await send({"type": "http.response.body", "body": part, "more_body": True})

@@ -138,7 +138,7 @@ def rerank_request(fields: Fields) -> RerankRequest:
 
 
 def _shared(fields: Fields) -> dict[str, Any]:
-    """What chats and completions have in common. ``n`` is there, and 1 where it is not said."""
+    """What chats and completions have in common."""
     found = sampling(fields)
     limit = "max_completion_tokens" if fields.raw("max_completion_tokens") is not None else "max_tokens"
     fields.ignore("max_tokens", *_HARMLESS)

@@ -50,6 +50,8 @@ class Passing:
             await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
                 passing.result()
+        except asyncio.CancelledError:  # by the server, at its end: the connection is closed, and the client notices
+            return
         finally:
             passing.cancel()
             leaving.cancel()

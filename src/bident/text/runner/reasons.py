@@ -12,7 +12,8 @@ _ERROR_LINE = re.compile(r"^[\d.]+ E (?:\S+: +|\S+ +\S+: +|\S+ +)?(.*)$")
 """llama.cpp's log: time, level, where, what."""
 _CONSEQUENCE = re.compile(r"failed to load model|exiting due to|cleaning up|failed to create context|decode\(\) failed")
 """Lines that only say that something before them went wrong."""
-_TELLING = re.compile(r"GGML_ASSERT|GGML_ABORT|terminate called|what\(\):|Error|error:|[Ff]atal")
+_LAST_WORDS = re.compile(r"GGML_ASSERT|GGML_ABORT|terminate called|what\(\):|Error:|[Ff]atal")
+"""What is printed by the one that ends the process. The log, which another thread writes, may come after it."""
 _LONGEST = 600
 
 
@@ -32,8 +33,8 @@ def end(code: int, printed: bytes) -> str:
         how += _MEANING.get(-code, "")
     else:
         how = f"its process exited with code {code}"
-    telling = [line for line in _lines(printed) if _TELLING.search(line)]
-    said = telling[-1] if telling else failure(printed)
+    last_words = [line for line in _lines(printed) if _LAST_WORDS.search(line) and not _ERROR_LINE.match(line)]
+    said = last_words[-1] if last_words else failure(printed)
     return f"{how}: {said}"[:_LONGEST] if said else how
 
 

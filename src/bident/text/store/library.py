@@ -13,7 +13,6 @@ from bident.text.store.blobs import parse_digest
 from bident.text.store.card import ModelCard, card_of
 from bident.text.store.jobs import Jobs, Report, Status
 from bident.text.store.making import Creation, Maker, check_creation
-from bident.text.store.manifests import read_manifest
 from bident.text.store.own import OwnStore
 from bident.text.store.pulling import Puller
 from bident.text.store.pushing import Pusher
@@ -192,9 +191,9 @@ class Library:
         target = ModelName.parse(destination)
         wanted = ModelName.parse(source)
         for shelf in self._libraries:
-            found = shelf.find_manifest(wanted)
+            found = shelf.manifest_of(wanted)
             if found is not None:
-                manifest = read_manifest(found[1])
+                _, manifest = found
                 with self._own.blobs.holding() as held:
                     self._own.adopt(manifest, shelf, held)
                     self._own.commit(target, manifest)

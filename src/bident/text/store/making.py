@@ -24,7 +24,6 @@ from bident.text.store.manifests import (
     Manifest,
     layer_type,
     make_manifest,
-    read_manifest,
 )
 from bident.text.store.own import OwnStore
 from bident.text.store.reading import read_blob, read_config
@@ -115,16 +114,16 @@ class Maker:
         """The config and layers of the model ``base``, with all of its blobs in our own store."""
         name = ModelName.parse(base)
         for shelf in self._shelves:
-            found = shelf.find_manifest(name)
+            found = shelf.manifest_of(name)
             if found is not None:
-                manifest = read_manifest(found[1])
+                spelled, manifest = found
                 self._own.adopt(manifest, shelf, held)
-                origin = found[0].short
+                origin = spelled.short
                 layers = [
                     Layer(layer.media_type, layer.digest, layer.size, origin) if layer.kind == "model" else layer
                     for layer in manifest.layers
                 ]
-                return read_config(manifest, shelf.blob_path), layers
+                return read_config(manifest, self._own.blob_path), layers
         model = next((model for files in self._files if (model := files.find(name))), None)
         if model is None:
             raise self._own.not_found(base)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from bident.errors import Code, ServeError
 from bident.text.names import ModelName
 from bident.text.store.jobs import Report
-from bident.text.store.manifests import read_manifest
 from bident.text.store.registry import Registry
 from bident.text.store.shelf import LibraryShelf
 from bident.text.store.web import client
@@ -23,12 +22,12 @@ class Pusher:
         """Upload what the registry does not have, then the manifest. Blocks; raises as ``Library.push`` says."""
         report("retrieving manifest")
         for shelf in self._shelves:
-            found = shelf.find_manifest(name)
+            found = shelf.manifest_of(name)
             if found is not None:
                 break
         else:
             raise ServeError(Code.NOT_FOUND, f"model '{name.short}' not found")
-        manifest = read_manifest(found[1])
+        _, manifest = found
         with client(insecure=insecure, follow_redirects=False) as web:
             registry = Registry(web, name, insecure=insecure)
             for layer in (*manifest.layers, manifest.config):

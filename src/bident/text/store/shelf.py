@@ -17,7 +17,7 @@ from bident.text.gguf_header import MAGIC
 from bident.text.model import Details, TextModel
 from bident.text.names import ModelName
 from bident.text.store.blobs import blob_name
-from bident.text.store.manifests import manifest_path, stored_names
+from bident.text.store.manifests import Manifest, manifest_path, read_manifest, stored_names
 from bident.text.store.reading import read_model
 
 _LATER_PART = re.compile(r"-(?!0*1-of-)\d+-of-\d+$")
@@ -75,6 +75,14 @@ class LibraryShelf:
         if path.is_file():
             return name, path
         return next(((each, at) for each, at in stored_names(self.root) if each.key == name.key), None)
+
+    def manifest_of(self, name: ModelName) -> tuple[ModelName, Manifest] | None:
+        """What a name stands for now, with the name as it is spelled. Raises MalformedError, OSError."""
+        found = self.find_manifest(name)
+        try:
+            return (found[0], read_manifest(found[1])) if found else None
+        except FileNotFoundError:  # removed meanwhile
+            return None
 
     def find(self, name: ModelName) -> TextModel | None:
         found = self.find_manifest(name)

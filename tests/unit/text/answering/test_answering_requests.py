@@ -297,6 +297,13 @@ def test_another_server_is_told_of_a_format_in_openais_way(asked: dict[str, Any]
     ]
 
 
+def test_another_server_cannot_go_on_from_tokens() -> None:
+    with pytest.raises(ServeError, match="cannot go on from a context") as caught:
+        Composer.of(TextRequest(model="m", prompt="x", context=[1]), ScriptedServer().openai(), None)
+
+    assert caught.value.code is Code.UNSUPPORTED
+
+
 # ------------------------------------------------------------------ what does not fit
 
 

@@ -104,8 +104,10 @@ def test_a_server_that_stops_ends_the_answer() -> None:
         connection = Connection(application(engine, Bodies(10000)), "/api/generate", {"model": "smol", "prompt": "x"})  # type: ignore[arg-type]
         await asyncio.wait_for(engine.started.wait(), DEADLINE)
         connection.task.cancel()
-        await asyncio.gather(connection.task, return_exceptions=True)
+        await connection.task
         assert engine.ended == 1
+        assert "stopping" in json.loads(connection.sent[-1]["body"])["error"]
+        assert connection.sent[-1]["more_body"] is False
 
     asyncio.run(scene())
 

@@ -64,6 +64,7 @@ def test_the_reason_is_what_came_first():
         (-signal.SIGKILL, b"", "killed by signal 9 (SIGKILL), perhaps because memory ran out"),
         (-signal.SIGILL, b"", "lacks an instruction"),
         (-signal.SIGABRT, b"x.cpp:1: GGML_ASSERT(n_ctx > 0) failed\nmore\n", "(SIGABRT): x.cpp:1: GGML_ASSERT(n_ctx"),
+        (-signal.SIGABRT, b"x.cpp:1: GGML_ASSERT(n_ctx > 0) failed\n" + LOG, "(SIGABRT): x.cpp:1: GGML_ASSERT(n_ctx"),
         (-signal.SIGABRT, LOG, "(SIGABRT): error loading model: tensor"),
         (-200, b"", "killed by signal 200 (?)"),
     ],
