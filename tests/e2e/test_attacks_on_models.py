@@ -73,13 +73,29 @@ def test_folders_that_cannot_be_models_cost_only_themselves(launch: Launch, repo
     assert "Traceback" not in server.log_text
 
 
-@pytest.mark.parametrize("version", ["9" * 5000, "01", "0"])
-def test_numbers_that_are_no_versions_are_not_found(launch: Launch, repository: Path, version: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "status", "words"),
+    [
+        ("9" * 5000, 400, "version should be an integral value"),
+        ("0", 404, "is not found (versions of this model: 1)"),
+        ("7", 404, "is not found (versions of this model: 1)"),
+    ],
+    ids=["vast", "0", "absent"],
+)
+def test_numbers_that_are_no_versions_are_refused(
+    launch: Launch, repository: Path, version: str, status: int, words: str
+) -> None:
     write_identity(repository, "m")
     ask = Asker(launch(repository).port)
-    ask.get(f"/v2/models/m/versions/{version}").refused("is not found (versions of this model: 1)", status=404)
-    ask.infer("m", x("FP32", [1]), version=version).refused("is not found", status=404)
+    ask.get(f"/v2/models/m/versions/{version}").refused(words, status=status)
+    ask.infer("m", x("FP32", [1]), version=version).refused(words, status=status)
     assert ask.get(f"/v2/models/m/versions/{version}/ready").status == 400
+
+
+def test_a_version_with_zeros_before_it_is_that_version(launch: Launch, repository: Path) -> None:
+    write_identity(repository, "m")
+    ask = Asker(launch(repository).port)
+    assert ask.infer("m", x("FP32", [1]), version="01").data() == [1.0]
 
 
 def test_what_a_killed_server_has_left_goes_at_the_next_start(

@@ -146,7 +146,8 @@ def test_figures_of_a_python_model_add_up(site: PythonSite, tmp_path: Path) -> N
         "no", status=500
     )
     site.run("os._exit(1)", "figures").refused("Stub", status=500)
-    assert [site.sample(name + labels) for name in names] == [3, 3, 3]
+    # Runs that failed have run: the real server counts them too.
+    assert [site.sample(name + labels) for name in names] == [3, 3, 6]
     assert site.failures("figures", "BACKEND") == 3
     assert site.sample("nv_inference_compute_infer_duration_us" + labels) >= 30_000
     assert site.ask.unload("figures").status == 200

@@ -376,13 +376,14 @@ def test_a_second_server_on_the_same_ports_ends_and_the_first_goes_on(launch: La
 
 def test_port_0_takes_free_ports_and_says_which(launch: Launch, repository: Path) -> None:
     write_identity(repository, "good")
-    server = launch(repository, "--http-port=0", "--metrics-port=0", wait=False)
+    server = launch(repository, "--http-port=0", "--grpc-port=0", "--metrics-port=0", wait=False)
     eventually(lambda: "model versions ready" in server.log_text, "started")
     ports = {
         words[0]: int(words[1].rstrip('"').rpartition(":")[2])
         for line in server.log_text.splitlines()
         if "Started " in line and (words := line.partition("Started ")[2].split(" at "))
     }
-    assert ports.keys() == {"HTTPService", "Metrics Service"}
+    assert ports.keys() == {"HTTPService", "GRPCInferenceService", "Metrics Service"}
+    assert 0 not in ports.values()
     assert Asker(ports["HTTPService"]).infer("good", x("FP32", [1])).data() == [1.0]
     assert "nv_inference_count" in Asker(ports["Metrics Service"]).get("/metrics").body.decode()

@@ -231,7 +231,7 @@ def test_an_address_of_the_new_protocol_is_served(launch: Launch, repository: Pa
         (["--load-model=m"], ["--load-model", "--model-control-mode=explicit"]),
         (["--model-control-mode=explicit", "--load-model=*", "--load-model=m"], ["'*'"]),
         (["stray"], ["stray"]),
-        (["--http-address=192.0.2.1"], ["HTTPService", "192.0.2.1", "no such address"]),
+        (["--http-address=192.0.2.1", "--insecure"], ["HTTPService", "192.0.2.1", "no such address"]),
         (["--model-control-mode=explicit", "--load-model=nobody"], ["'nobody'", "did you mean 'body'?"]),
     ],
     ids=lambda value: " ".join(value) if value[0].startswith(("--", "stray")) and len(value) < 4 else None,

@@ -30,6 +30,7 @@ def ask_both(
     asked_tensor = answers.of("tensor server", lambda: tensor(target.connect(url))) if url or not text_url else None
     asked_text = answers.of("text server", lambda: text(text_server.connect(text_url))) if text_url or not url else None
     answers.settle()
+    answers.note()
     return asked_tensor, asked_text
 
 
@@ -49,11 +50,14 @@ class _Answers:
         self.some = True
         return answer
 
+    def note(self) -> None:
+        """Say what failed."""
+        for server, error in self.errors.items():
+            screen.note(f"{server}: {error.message}")
+
     def settle(self) -> None:
-        """Say what failed; raise it where nothing else has been answered."""
+        """Raise what failed, where nothing else has been answered."""
         if self.some:
-            for server, error in self.errors.items():
-                screen.note(f"{server}: {error.message}")
             return
         first, *others = self.errors.items()
         if not others:
@@ -69,7 +73,10 @@ def owner(model: str, url: str | None, text_url: str | None) -> Client | TextCli
     """
     if bool(url) != bool(text_url):
         return target.connect(url) if url else text_server.connect(text_url)
-    tensors, texts = ask_both(url, text_url, _tensor_models, _text_models)
+    answers = _Answers()
+    tensors = answers.of("tensor server", lambda: _tensor_models(target.connect(url)))
+    texts = answers.of("text server", lambda: _text_models(text_server.connect(text_url)))
+    answers.settle()
     is_text = texts is not None and tagged(model).lower() in {name.lower() for name in texts[1]}
     is_tensor = tensors is not None and model in tensors[1]
     if tensors is not None and is_text and is_tensor:
@@ -80,7 +87,10 @@ def owner(model: str, url: str | None, text_url: str | None) -> Client | TextCli
         )
     if texts is not None and is_text:
         return texts[0]
-    if tensors is not None and (is_tensor or texts is None):
+    if tensors is not None and is_tensor:
+        return tensors[0]
+    answers.note()
+    if tensors is not None and texts is None:
         return tensors[0]
     known = [*(tensors[1] if tensors else ()), *((short(name) for name in texts[1]) if texts else ())]
     raise _unknown(model, known)

@@ -21,6 +21,7 @@ from bident.cli.record import STATE_DIR, Record
 from bident.wire.datatypes import BYTES, DATATYPES, from_numpy
 from bident.wire.infer import element_count
 from bident.wire.tensor import pack, unpack
+from tests.unit.cli.fake_ollama import FakeOllama, fake_ollama
 from tests.unit.cli.stand_in import SERVER
 
 JSON_SIZE = "Inference-Header-Content-Length"
@@ -253,3 +254,9 @@ def up(bident: Bident, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     record = Record.read(Path(STATE_DIR))
     if record and record.running():
         psutil.Process(record.pid).kill()
+
+
+@pytest.fixture
+def ollama() -> Iterator[FakeOllama]:
+    with fake_ollama() as fake:
+        yield fake

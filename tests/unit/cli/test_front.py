@@ -74,7 +74,7 @@ def test_the_shell_completes_commands(bident: Bident, monkeypatch: pytest.Monkey
     monkeypatch.setenv("_BIDENT_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "bident st")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert bident().out == "status\n"
+    assert bident().out == "status\nstop\n"
 
 
 def test_nobody_at_home_is_one_line_with_the_cure(bident: Bident) -> None:
@@ -105,7 +105,7 @@ def test_the_port_comes_from_the_environment(
     monkeypatch.setenv("BIDENT_HTTP_PORT", str(server.port))
     result = bident("ls")
     assert "iris" in result.out
-    assert result.err == f"using {server.url} (BIDENT_HTTP_PORT, not started from this folder)\n"
+    assert result.err.startswith(f"using {server.url} (BIDENT_HTTP_PORT, not started from this folder)\n")
     # An address that stands for every network is reached over this machine's own.
     monkeypatch.setenv("BIDENT_HTTP_ADDRESS", "0.0.0.0")
     assert "iris" in bident("ls").out

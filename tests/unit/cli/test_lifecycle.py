@@ -192,7 +192,7 @@ def test_logs_follow_the_log_file_and_the_last_log_is_kept(bident: Bident, up: l
 def test_down_insists_when_asking_is_not_enough(bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_MODE", "stubborn")
     monkeypatch.setattr(background, "_GRACE_SECONDS", 0.3)
-    assert bident(*up, "--exit-timeout-secs=0").code == 0
+    assert bident(*up, "--exit-timeout-secs=0", "--text-exit-timeout-secs=0").code == 0
     result = bident("down")
     assert result.code == 0
     assert "Killed (pid" in result.out
