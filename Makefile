@@ -15,13 +15,13 @@ TEXT_CLIENTS := .venvs/text_clients
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/zoo.stamp ## Install, build the sample models, start the server, ask each model one question
+up: $(VENV)/zoo.stamp ## Install, build the sample models, start both servers, ask each model one question
 	@$(BIN)/bident zoo build --all --into $(REPOSITORY)
 	@$(BIN)/bident up --repo $(REPOSITORY) > /dev/null
 	@$(BIN)/bident zoo check --into $(REPOSITORY)
 	@$(BIN)/bident status
 
-down: ## Stop the server that `make up` started
+down: ## Stop the servers that `make up` started
 	@test ! -x $(BIN)/bident || $(BIN)/bident down
 
 check: dev ## Everything before a commit: format, lint, types, import rules, unit and meta tests

@@ -28,7 +28,9 @@ class Newcomer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port, self.grpc_port = free_port(), free_port()
+        self.text_port = free_port()
         ports = {"BIDENT_HTTP_PORT": self.port, "BIDENT_GRPC_PORT": self.grpc_port, "BIDENT_METRICS_PORT": free_port()}
+        ports |= {"BIDENT_TEXT_PORT": self.text_port, "BIDENT_TEXT_MODELS": folder / "text_models"}
         path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**os.environ, "PATH": path, **{name: str(port) for name, port in ports.items()}}
 
@@ -36,10 +38,12 @@ class Newcomer:
         """Run ``command`` as the README has it, but for the port; its output."""
         command = command.replace("127.0.0.1:8000", f"127.0.0.1:{self.port}")
         command = command.replace("127.0.0.1:8001", f"127.0.0.1:{self.grpc_port}")
+        command = command.replace("127.0.0.1:11434", f"127.0.0.1:{self.text_port}")
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
             env=self._environment,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=100,
@@ -53,7 +57,7 @@ class Newcomer:
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     shell = Newcomer(tmp_path_factory.mktemp("newcomer"))
     Image.fromarray(data.chelsea()).save(shell.folder / "photo.jpg")
-    shell.types("bident zoo build iris_sklearn text_classifier classify yolo_detect && bident up")
+    shell.types("bident zoo build iris_sklearn text_classifier classify yolo_detect smollm2 && bident up")
     yield shell
     shell.types("bident down")
 
@@ -97,6 +101,12 @@ def test_the_commands_that_look_around(newcomer: Newcomer) -> None:
 def test_the_short_form_answers(newcomer: Newcomer) -> None:
     (command,) = _commands(_block_with("/generate"))
     assert json.loads(newcomer.types(command))["LABEL"] == "NEGATIVE"
+
+
+def test_a_text_model_answers(newcomer: Newcomer) -> None:
+    run, ask = _commands(_block_with("bident run smollm2"))
+    assert newcomer.types(run).strip()
+    assert json.loads(newcomer.types(ask))["choices"][0]["message"]["content"]
 
 
 def test_an_own_model_is_added_and_served(newcomer: Newcomer) -> None:

@@ -11,11 +11,12 @@ from types import ModuleType
 
 import pytest
 
-from bident.settings import TABLE
+from bident.settings import TABLE, TEXT_TABLE
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = sorted(path.name for path in (ROOT / "docs" / "how-to").glob("*.md"))
 ELSEWHERE = {"--param", "--api-key", "--ca", "--follow", "--header", "--name", "--save", "--url", "--cacert"}
+ELSEWHERE |= {"--format", "--help", "--keepalive", "--modelfile", "--system", "--text-url", "--think", "--verbose"}
 """Flags of commands other than the server, and of curl."""
 
 
@@ -61,6 +62,7 @@ def test_the_readme_leads_to_every_how_to_page() -> None:
 
 def test_flags_on_the_pages_exist() -> None:
     flags = {flag for row in TABLE for flag in (row.flag, *row.aliases)} | ELSEWHERE
+    flags |= {f"--text-{row.key}" for row in TEXT_TABLE}
     for name in HOW_TO:
         text = (ROOT / "docs" / "how-to" / name).read_text(encoding="utf-8")
         found = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w*-])", text))

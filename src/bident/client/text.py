@@ -73,11 +73,11 @@ class TextClient(Connection):
 
     def has_blob(self, digest: str) -> bool:
         """Whether the server has the file whose ``digest`` is ``sha256:...``."""
-        return self.exchange("HEAD", f"/api/blobs/{quote(digest)}").status == _OK
+        return self.exchange("HEAD", f"/api/blobs/{quote(digest, safe=':')}").status == _OK
 
     def put_blob(self, digest: str, path: Path) -> None:
         """Send the file at ``path``, which has that ``digest``."""
         size = str(path.stat().st_size)
         with path.open("rb") as file:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": size}
-            self.check(self.exchange("POST", f"/api/blobs/{quote(digest)}", file, headers))
+            self.check(self.exchange("POST", f"/api/blobs/{quote(digest, safe=':')}", file, headers))

@@ -119,11 +119,13 @@ class Column:
     """One output tensor of a whole executed batch, shared by the answers that are slices of it.
 
     ``rendered`` and ``packed`` are the whole column as the JSON door and as the binary one write it,
-    kept here so that it is made once however many answers slice it.
+    ``plain`` all columns of the batch (in its first) as the binary one does where they are small: kept
+    here so that it is made once however many answers slice it.
     """
 
     rendered: Any = None
     packed: Any = None
+    plain: Any = None
 
     def __init__(self, name: str, datatype: DataType, array: NDArray[Any]) -> None:
         self.name = name

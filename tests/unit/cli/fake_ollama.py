@@ -62,6 +62,9 @@ class FakeOllama:
         if path == "/api/show":
             return self._show(sent["model"])
         lines = self._chat() if path == "/api/chat" else self.statuses
+        if path == "/api/chat" and not sent["stream"]:
+            content = "".join(piece.get("content", "") for piece in self.pieces)
+            return 200, "application/json", json.dumps({**lines[-1], "message": {"content": content}}).encode()
         return 200, "application/x-ndjson", "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
     def _chat(self) -> list[dict[str, Any]]:
@@ -74,7 +77,7 @@ class FakeOllama:
         return {"name": name, "size": 98_000_000, "modified_at": moment, "details": details}
 
     def _show(self, name: str) -> tuple[int, str, bytes]:
-        known = name if ":" in name else f"{name}:latest"
+        known = (name if ":" in name else f"{name}:latest").lower()
         if known not in self.models:
             return 404, "application/json", json.dumps({"error": f"model '{name}' not found"}).encode()
         card = {
@@ -111,7 +114,7 @@ def fake_ollama() -> Iterator[FakeOllama]:
             if self.command != "HEAD":
                 self.wfile.write(answer)
 
-        do_GET = do_POST = do_DELETE = do_HEAD = reply
+        do_GET = do_POST = do_DELETE = do_HEAD = reply  # noqa: N815 - the names that http.server looks for
 
         def log_message(self, *args: Any) -> None:
             pass

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bident.cli import text_models, text_server
+from bident.cli import background, text_models, text_server
+from bident.settings import parse_tensor_args, parse_text_args
 from tests.unit.cli.conftest import Bident, FakeServer, iris
 from tests.unit.cli.fake_ollama import FakeOllama
 
@@ -113,3 +114,18 @@ def test_an_address_that_is_none_is_said(bident: Bident, monkeypatch: pytest.Mon
 def test_sizes() -> None:
     counts = (0, 999, 1500, 98_000_000, 4_700_000_000)
     assert [text_models.size(count) for count in counts] == ["0 B", "999 B", "1.5 kB", "98 MB", "4.7 GB"]
+
+
+def test_a_real_ollama_on_the_port_is_told_from_a_server_of_ours(
+    bident: Bident, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(ollama.url.rpartition(":")[2])
+    monkeypatch.setattr("bident.settings.text.DEFAULT_PORT", port)
+    settings = parse_text_args([f"--port={port}"], {})
+    assert text_server.stands_by(settings)
+    assert not text_server.stands_by(parse_text_args([f"--port={port}", "--upstream=none"], {}))
+    plan = background.Plan.of(parse_tensor_args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"], {}), settings)
+    background.check_ports(plan)
+    assert plan.text_url == ollama.url
+    monkeypatch.setattr(FakeOllama, "answer", lambda *_: (200, "application/json", b'{"version": "1", "bident": "1"}'))
+    assert not text_server.stands_by(settings)

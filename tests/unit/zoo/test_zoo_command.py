@@ -11,7 +11,8 @@ import pytest
 
 from bident.cli import main
 from bident.errors import Code, ServeError
-from bident.zoo import RECIPES
+from bident.zoo import RECIPES, TEXT_SAMPLES, TextSample
+from tests.unit.cli.fake_ollama import fake_ollama
 
 SYNTHETIC = ["resnet18", "yolov8n", "yolo_detect", "classify_resnet18"]
 """Where the two networks are, and what is built around them."""
@@ -28,7 +29,11 @@ class Result:
 
 
 @pytest.fixture
-def run(capfd):
+def run(capfd, monkeypatch):
+    """Runs ``bident zoo``. Text models are never fetched: building them finds them there, listing them does not."""
+    monkeypatch.setattr(TextSample, "build", lambda *_, **__: False)
+    monkeypatch.setattr(TextSample, "built", lambda *_: False)
+
     def run(*arguments):
         with pytest.raises(SystemExit) as done:
             main(["zoo", *[str(argument) for argument in arguments]])
@@ -47,7 +52,7 @@ def by_model(table, names):
 def test_list_before_anything_is_built(run, tmp_path):
     result = run("list", "--into", tmp_path, "--json")
     rows = {row["model"]: row for row in json.loads(result.stdout)}
-    assert list(rows) == list(RECIPES)
+    assert list(rows) == [*RECIPES, *TEXT_SAMPLES]
     assert not any(row["built"] for row in rows.values())
     assert rows["resnet18"]["weights"] == "real or synthetic"
     assert rows["imagenet_lite0"]["weights"] == "real"
@@ -71,7 +76,7 @@ def test_build_one_then_again(run, tmp_path):
 def test_build_all_builds_nothing_twice(run, repository):
     result = run("build", "--all", "--into", repository)
     assert result.exit_code == 0
-    assert result.stdout.count("was there already") == len(IN_ALL)
+    assert result.stdout.count("was there already") == len(IN_ALL) + len(TEXT_SAMPLES)
     assert result.stdout.count("synthetic weights") == len(SYNTHETIC)
 
 
@@ -203,3 +208,22 @@ def test_importing_the_zoo_imports_no_recipes_dependency():
     code = f"import sys, bident.zoo, bident.cli.zoo; print([name for name in '{heavy}'.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_text_models_are_asked_too(run, repository, server):
+    with fake_ollama() as ollama:
+        ollama.pieces = [{"content": "The capital of France is Paris."}]
+        flags = ("--url", server.url, "--text-url", ollama.url, "--into", repository, "--json")
+        rows = json.loads(run("check", "iris_sklearn", "smollm2", "minilm", *flags).stdout)
+        assert [(row["model"], row["ok"]) for row in rows] == [
+            ("iris_sklearn", True),
+            ("smollm2", True),
+            ("minilm", False),
+        ]
+        assert rows[1]["backend"] == "llama.cpp"
+        assert rows[1]["answer"] == "The capital of France is Paris."
+        assert rows[1]["latency_ms"] > 0
+        ollama.pieces = [{"content": "Rome."}]
+        (wrong,) = json.loads(run("check", "smollm2", *flags).stdout)
+        assert wrong["answer"] == "wrong answer: expected something about Paris, got Rome."
+    assert "no server answers" in run("check", "smollm2", "--text-url", "http://127.0.0.1:9").stdout

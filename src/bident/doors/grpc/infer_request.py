@@ -257,15 +257,28 @@ class Reader:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Wording] = {}
+        self._last_head = b""
+        self._last: Wording | None = None
+        """The wording that was used again last: that of most messages is the same."""
 
     def begin(self, message: Buffer) -> tuple[Wording, list[Raw]]:
         """The wording of ``message``, perhaps not ``read`` yet, and its raw tensors. Raises INVALID_ARG."""
+        last = self._last
+        if last is not None and type(message) is bytes and message.startswith(self._last_head):
+            at = len(self._last_head)
+            # One short raw tensor follows, and nothing else: most small questions are like that.
+            if len(message) > at + 1 and message[at] == _RAW_TAG and message[at + 1] == len(message) - at - 2 < 128:
+                return last, [message[at + 2 :]]
         parts = _split(message)
         if parts is None:
             proto = parse(pb.ModelInferRequest, message)
             return Wording(proto), list(proto.raw_input_contents)
         head, raws = parts
-        return self._known.get(head) or Wording(parse(pb.ModelInferRequest, head), head), raws
+        wording = self._known.get(head)
+        if wording is None:
+            return Wording(parse(pb.ModelInferRequest, head), head), raws
+        self._last_head, self._last = head, wording
+        return wording, raws
 
     def remember(self, wording: Wording) -> None:
         """Keep ``wording``, which has been ``read``, for messages that begin as its own does."""

@@ -40,12 +40,14 @@ NOT_FINAL: bytes = pb.ModelInferResponse(
 class _Template(NamedTuple):
     """What is the same in every answer of one shape: its model, and its outputs without their data.
 
-    ``joints`` stand before each output's data; empty where its size varies (BYTES).
+    ``joints`` stand before each output's data; empty where its size varies (BYTES). ``text`` is the whole
+    of an answer that has no more in it than that, with ``%b`` where each output's data goes.
     """
 
     model: bytes
     outputs: bytes
     joints: tuple[bytes, ...]
+    text: bytes
 
 
 class _Packed(NamedTuple):
@@ -55,11 +57,36 @@ class _Packed(NamedTuple):
     row_size: int
 
 
+class _Plain:
+    """For a batch of small numbers: its columns as bytes, made once for all answers, and a template for each size."""
+
+    __slots__ = ("columns", "tables", "texts")
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+        self.tables: list[tuple[bytes, int]] | None = None
+        """The bytes of each column, and how many a row has; None where they are strings, or many."""
+        self.texts: dict[int, bytes] = {}
+        """By the number of rows."""
+        tables = []
+        for column in columns:
+            array = column.array
+            if column.datatype is BYTES or array.nbytes > _COPIED:
+                return
+            data = array.tobytes() if array.dtype == column.datatype.numpy else bytes(pack(array, column.datatype))
+            tables.append((data, len(data) // len(array) if array.ndim and len(array) else 0))
+        self.tables = tables
+
+
 def encode(response: InferResponse, wanted: Wanted | None, servable: Servable, final: bytes = b"") -> bytes:
     """The answer as a ``ModelInferResponse``, its outputs as ``wanted``; ``final`` is one more field of it.
 
     Raises ServeError for outputs that cannot be written as they are wanted, and for more than a message holds.
     """
+    if wanted is None and not final:
+        text = _encode_plain(response, servable)
+        if text is not None:
+            return text
     if wanted is None:
         template = template_of(servable.message_templates, response, _make_template)
         tensors = _tensors(response)
@@ -76,6 +103,26 @@ def encode(response: InferResponse, wanted: Wanted | None, servable: Servable, f
     for joint, tensor in zip(template.joints, tensors, strict=True):
         pieces += (joint or _joint(len(tensor)), tensor)
     return b"".join(pieces)
+
+
+def _encode_plain(response: InferResponse, servable: Servable) -> bytes | None:
+    """An answer of nothing but small numbers, or None if it is another: the hot path."""
+    columns = response.columns
+    if not columns or response.id or response.parameters:
+        return None
+    plain: _Plain | None = columns[0].plain
+    if plain is None:
+        plain = columns[0].plain = _Plain(columns)
+    if plain.tables is None or plain.columns is not columns:  # other requests of the batch want other outputs
+        return None
+    start, stop = response.start, response.stop
+    text = plain.texts.get(stop - start)
+    if text is None:
+        text = template_of(servable.message_templates, response, _make_template).text
+        plain.texts[stop - start] = text
+    if stop == -1:
+        return text % tuple([data for data, _ in plain.tables])
+    return text % tuple([data[start * size : stop * size] for data, size in plain.tables])
 
 
 def _tensors(response: InferResponse) -> list[Buffer]:
@@ -107,7 +154,13 @@ def _make_template(response: InferResponse) -> _Template:
     joints = [
         b"" if output.datatype is BYTES else _joint(output.array.size * output.datatype.size) for output in outputs
     ]
-    return _Template(_model(response), b"".join(map(_described, outputs)), tuple(joints))
+    return _template(_model(response), b"".join(map(_described, outputs)), tuple(joints))
+
+
+def _template(model: bytes, outputs: bytes, joints: tuple[bytes, ...]) -> _Template:
+    parts = [model + outputs, *[joint + b"%b" for joint in (piece.replace(b"%", b"%%") for piece in joints)]]
+    parts[0] = parts[0].replace(b"%", b"%%")
+    return _Template(model, outputs, joints, b"".join(parts))
 
 
 def _as_wanted(response: InferResponse, wanted: Wanted, servable: Servable) -> tuple[_Template, list[Buffer]]:
@@ -126,7 +179,8 @@ def _as_wanted(response: InferResponse, wanted: Wanted, servable: Servable) -> t
             tensors.append(b"")
         else:
             tensors.append(pack(output.array, output.datatype))
-    return _Template(_model(response), b"".join(described), tuple(_joint(len(tensor)) for tensor in tensors)), tensors
+    joints = tuple(_joint(len(tensor)) for tensor in tensors)
+    return _template(_model(response), b"".join(described), joints), tensors
 
 
 def _model(response: InferResponse) -> bytes:

@@ -92,10 +92,15 @@ class Inference:
     def model_infer(self, call: Call, message: Buffer) -> Awaitable[None] | None:
         """Queue the request; :meth:`_reply` writes the answer when it comes."""
         wording, raws = self._reader.begin(message)
-        asked = Asked(wording, raws, self._single(wording), call.received_ns)
-        if self.is_long(message, wording, raws):
-            return self._infer_long(call, asked)
-        self._queue(call, asked.servable, wording, self.request(asked))
+        servable = self._single(wording)
+        if wording.is_read and not wording.shared_bytes and len(message) <= READ_HERE:
+            request = wording.request(raws, call.received_ns, self.engine.shared_memory, servable.config.inputs)
+        else:
+            asked = Asked(wording, raws, servable, call.received_ns)
+            if self.is_long(message, wording, raws):
+                return self._infer_long(call, asked)
+            request = self.request(asked)
+        self._queue(call, servable, wording, request)
         return None
 
     async def _infer_long(self, call: Call, asked: Asked) -> None:

@@ -106,7 +106,18 @@ def test_numbers_as_protobuf_writes_them(number: int) -> None:
 
 
 def test_what_no_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer_response, "_LARGEST", 10)
-    with pytest.raises(ServeError, match="Response has byte size 12 which exceeds gRPC's byte size limit"):
-        written(response_of([column(FP32, (4, 3))], 1, 2))
-    assert written(response_of([column(FP32, (4, 2))], 1, 2))
+    monkeypatch.setattr(infer_response, "_LARGEST", 100_000)
+    with pytest.raises(ServeError, match="Response has byte size 120000 which exceeds gRPC's byte size limit"):
+        written(response_of([column(FP32, (4, 30_000))], 1, 2))
+    assert written(response_of([column(FP32, (4, 20_000))], 1, 2))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("100%", "%b")])
+def test_requests_of_one_batch_that_want_other_outputs_get_theirs(names: tuple[str, str]) -> None:
+    columns = [
+        Column(name, FP32, np.arange(6, dtype=np.float32).reshape(3, 2) + place) for place, name in enumerate(names)
+    ]
+    for wanted, start in ((columns, 0), (columns[:1], 1), (columns[::-1], 2), (columns, 1)):
+        message = pb.ModelInferResponse.FromString(written(response_of(wanted, start, start + 1)))
+        assert [output.name for output in message.outputs] == [each.name for each in wanted]
+        assert message.raw_output_contents[:] == [each.array[start].tobytes() for each in wanted]
