@@ -124,3 +124,15 @@ def test_a_server_that_cannot_start_says_why(folder: Folder) -> None:
     assert "already in use" in done.stderr
     assert "the text server cannot start" in done.stderr
     assert not folder.answers("HTTP_PORT", "/v2/health/live")
+
+
+def test_down_leaves_nothing_of_servers_that_do_not_listen(folder: Folder) -> None:
+    flags = ("--exit-timeout-secs=0", "--text-exit-timeout-secs=0")
+    assert folder.bident("up", *flags).returncode == 0
+    servers = [folder.child("tensor"), folder.child("text")]
+    psutil.Process(servers[0].ppid()).suspend()
+    for server in servers:
+        server.suspend()
+    down = folder.bident("down")
+    assert "Killed (pid" in down.stdout
+    wait(lambda: not any(server.is_running() for server in servers), "gone")

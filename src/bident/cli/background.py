@@ -192,11 +192,13 @@ def stop(record: Record, state_dir: Path, tell: Callable[[str], None] = lambda _
 
     ``tell`` hears again and again what the server says it still waits for.
     """
-    pids = {record.pid, *process.children(record.pid)}
+    births = {pid: process.born(pid) for pid in (record.pid, *process.children(record.pid))}
     process.ask_to_stop(record.pid)
-    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS, lambda: tell(_waits_for(record, pids)))
+    ended = _ends_within(record, record.exit_timeout_secs + _GRACE_SECONDS, lambda: tell(_waits_for(record, births)))
     if not ended:
-        process.kill(record.pid)
+        for pid, birth in births.items():  # each server has had its time, and must not keep its ports
+            if process.alive(pid, birth):
+                process.kill(pid)
         if not _ends_within(record, 5):
             raise invalid_arg(f"the server (pid {record.pid}) does not end; end that process yourself")
     forget(state_dir)
