@@ -39,6 +39,7 @@ NAMES = (
     "python_memory",
     "detect",
     "workers",
+    "text",
 )
 """Each is a module ``<name>_bench`` with a ``TITLE`` and ``run(plan) -> list[Row]``."""
 
