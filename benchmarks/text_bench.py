@@ -20,9 +20,12 @@ TITLE = "Text: SmolLM2-135M Q4_1, MiniLM F16"
 CHAT, EMBEDDER = "smollm2", "minilm"
 NATIVE, OPENAI = "/api/chat", "/v1/chat/completions"
 CLIENTS = 4
-TOKENS = 64
+TOKENS = 32
+"""Of an answer. Turns are short and many: what else the machine does then hits all contenders alike."""
 FEW_TOKENS = 4
-FIRST_TOKENS_A_ROUND = 10
+TURNS = 4
+"""Turns of each contender in one of the plan's rounds."""
+FIRST_TOKENS_A_ROUND = 20
 SENTENCES = [f"Sentence {number} tells of a cat that sleeps while the interest rate rises." for number in range(64)]
 _SUBJECTS = ("a lighthouse", "two brothers", "the last train", "an old clock")
 
@@ -48,7 +51,7 @@ def _rates(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
     rows = []
     for clients in (1, CLIENTS):
         native, openai, bare = interleave(
-            plan.rounds,
+            plan.rounds * TURNS,
             lambda clients=clients: _rate(server, NATIVE, clients),
             lambda clients=clients: _rate(server, OPENAI, clients),
             lambda clients=clients: _rate(child, OPENAI, clients),
@@ -87,7 +90,7 @@ def _slots(plan: Plan, server: TextServer) -> list[Row]:
     """The default number of slots against one; Ollama's default is one."""
     with TextServer(plan.log("one_slot"), "--num-parallel=1") as single:
         many, one = interleave(
-            plan.rounds, lambda: _crowd(server, NATIVE, CLIENTS), lambda: _crowd(single, NATIVE, CLIENTS)
+            plan.rounds * TURNS, lambda: _crowd(server, NATIVE, CLIENTS), lambda: _crowd(single, NATIVE, CLIENTS)
         )
     rates = [[each.tokens_per_second for each in crowds] for crowds in (many, one)]
     waits = [[each.worst_first_seconds * 1e3 for each in crowds] for crowds in (many, one)]

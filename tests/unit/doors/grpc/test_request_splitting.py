@@ -194,7 +194,7 @@ def test_wordings_are_remembered_by_every_byte() -> None:
     reader = Reader()
     messages = [chance.anything() for _ in range(2000)]
     # The second time a wording is known, the third time it is the last one's.
-    for message in [each for message in messages for each in (message, message, message)]:
+    for message in [each for each in messages for _ in range(3)]:
         try:
             wording, raws = reader.begin(message)
             if not wording.is_read:
