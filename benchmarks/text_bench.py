@@ -15,6 +15,7 @@ from benchmarks.rounds import interleave
 from benchmarks.table import Bar, Row, compared, measured
 from benchmarks.text_client import Asked, Crowd, crowd, stream
 from benchmarks.text_servers import BareChild, TextServer, pulled
+from bident.text.runner.machine import usable_cores
 
 TITLE = "Text: SmolLM2-135M Q4_1, MiniLM F16"
 CHAT, EMBEDDER = "smollm2", "minilm"
@@ -23,6 +24,7 @@ CLIENTS = 4
 TOKENS = 32
 """Of an answer. Turns are short and many: what else the machine does then hits all contenders alike."""
 FEW_TOKENS = 4
+MANY_TOKENS = 64
 TURNS = 4
 """Turns of each contender in one of the plan's rounds."""
 FIRST_TOKENS_A_ROUND = 20
@@ -39,11 +41,10 @@ def run(plan: Plan) -> list[Row]:
         with BareChild(chat, plan.log("child")) as child:
             rows = _rates(plan, server, child)
             rows.append(_first_token(plan, server, child))
-        rows += _slots(plan, server)
         rows.append(_cold(plan, server))
         with BareChild(embedder, plan.log("embedder")) as child:
             rows.append(_embeddings(plan, server, child))
-    return rows
+    return rows + _slots(plan)
 
 
 def _rates(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
@@ -64,13 +65,13 @@ def _rates(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
 
 
 def _rate(server: Asked, path: str, clients: int) -> float:
-    return _crowd(server, path, clients).tokens_per_second
+    return _crowd(server, path, clients, TOKENS).tokens_per_second
 
 
-def _crowd(server: Asked, path: str, clients: int) -> Crowd:
-    found = crowd(server, path, [_payload(path, TOKENS, subject) for subject in _SUBJECTS[:clients]])
-    if any(each.tokens != TOKENS for each in found.streams):
-        raise RuntimeError(f"an answer is not {TOKENS} tokens long: {found}")
+def _crowd(server: Asked, path: str, clients: int, tokens: int) -> Crowd:
+    found = crowd(server, path, [_payload(path, tokens, subject) for subject in _SUBJECTS[:clients]])
+    if any(each.tokens != tokens for each in found.streams):
+        raise RuntimeError(f"an answer is not {tokens} tokens long: {found}")
     return found
 
 
@@ -86,15 +87,25 @@ def _first_token(plan: Plan, server: TextServer, child: BareChild) -> Row:
     return measured(f"{NATIVE}, added to the time to the first token", "ms", Bar(at_most=3.0), [added])
 
 
-def _slots(plan: Plan, server: TextServer) -> list[Row]:
-    """The default number of slots against one; Ollama's default is one."""
-    with TextServer(plan.log("one_slot"), "--num-parallel=1") as single:
+def _slots(plan: Plan) -> list[Row]:
+    """The default number of slots against one, which is Ollama's default, where models may use every core.
+
+    With one thread answers that are made together share what is read from memory, and nothing else: that is worth a
+    fifth on two cores. It takes more threads to make use of so much work at once.
+    """
+    threads = f"--threads={usable_cores()}"
+    with (
+        TextServer(plan.log("slots"), threads) as several,
+        TextServer(plan.log("one_slot"), threads, "--num-parallel=1") as single,
+    ):
         many, one = interleave(
-            plan.rounds * TURNS, lambda: _crowd(server, NATIVE, CLIENTS), lambda: _crowd(single, NATIVE, CLIENTS)
+            plan.rounds * 2,
+            lambda: _crowd(several, NATIVE, CLIENTS, MANY_TOKENS),
+            lambda: _crowd(single, NATIVE, CLIENTS, MANY_TOKENS),
         )
     rates = [[each.tokens_per_second for each in crowds] for crowds in (many, one)]
     waits = [[each.worst_first_seconds * 1e3 for each in crowds] for crowds in (many, one)]
-    who = f"{CLIENTS} clients on 4 slots"
+    who = f"{CLIENTS} clients on 4 slots, all cores"
     return [
         compared(f"{who}, all together", "tokens/s", Bar(at_least=1.35), rates[0], "1 slot", rates[1]),
         compared(f"{who}, worst first token", "ms", Bar(at_most=0.2), waits[0], "1 slot", waits[1]),

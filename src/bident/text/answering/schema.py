@@ -21,9 +21,15 @@ Schema: TypeAlias = Mapping[str, Any] | bool
 
 _NOT_REGULAR = re.compile(r"\(\?(?:<?[=!]|P=)|\\[1-9]")
 _DEEPEST = 100
+_MOST_CHOICES = 1000
+"""Values of ``enum``, alternatives and properties that may be left out, all together (OpenAI's "Structured outputs"
+allows as many values). What llama.cpp does with them takes time by their square or worse, and cannot be stopped.
+"""
 _MOST_STEPS = 200_000
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SAME_PLACE = ("anyOf", "oneOf", "allOf")
+"""What these list is about the same value, not about a part of it."""
 _SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -73,6 +79,9 @@ def resolved(root: Schema, reference: Any) -> Schema | None:
 class _Checker:
     def __init__(self, root: Any) -> None:
         self._root = root
+        self._choices = 0
+        self._entered: dict[int, bool] = {}
+        """By the identity of a schema: whether it is still being followed (see :meth:`_check_end`)."""
 
     def check(self, schema: Any, place: str, depth: int) -> None:
         if isinstance(schema, bool):
@@ -92,7 +101,34 @@ class _Checker:
         pattern = schema.get("pattern", "")
         if not isinstance(pattern, str) or _NOT_REGULAR.search(pattern):
             raise invalid_format(f"{place}/pattern looks around or back, which no answer can be kept to")
+        self._check_end(schema, place, 0)
+        self._count_choices(schema)
         self._check_parts(schema, place, depth)
+
+    def _check_end(self, schema: Any, place: str, steps: int) -> None:
+        """Raise where ``schema`` says of a value only that it is what it is: llama.cpp would look for more for ever."""
+        if not isinstance(schema, Mapping) or self._entered.get(id(schema)) is False:
+            return
+        if id(schema) in self._entered or steps > _DEEPEST:
+            raise invalid_format(f"{place} refers to itself without an end")
+        self._entered[id(schema)] = True
+        lists = [schema.get(keyword) for keyword in _SAME_PLACE]
+        same = [part for parts in lists if isinstance(parts, list) for part in parts]
+        for part in [resolved(self._root, schema.get("$ref")), *same]:
+            self._check_end(part, place, steps + 1)
+        self._entered[id(schema)] = False
+
+    def _count_choices(self, schema: Mapping[str, Any]) -> None:
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        must = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        alternatives = [schema.get(keyword, []) for keyword in ("enum", "anyOf", "oneOf")]
+        self._choices += sum(len(each) for each in alternatives if isinstance(each, list))
+        self._choices += sum(name not in must for name in properties) if isinstance(properties, Mapping) else 0
+        if self._choices > _MOST_CHOICES:
+            raise invalid_format(
+                f"the schema leaves more than {_MOST_CHOICES} choices: values of enum, alternatives and "
+                "properties that are not required"
+            )
 
     def _check_parts(self, schema: Mapping[str, Any], place: str, depth: int) -> None:
         for keyword in _BY_NAME:

@@ -9,6 +9,7 @@ from typing import Any
 from bident.errors import Code, ServeError, invalid_arg
 from bident.text.model import TextModel
 from bident.text.runner.limits import Limits
+from bident.text.runner.machine import usable_cores
 from bident.text.runner.memory import prompt_cache_bytes
 from bident.text.runner.plan import Plan
 
@@ -56,7 +57,9 @@ class Wish:
         model, facts = self.model, self.model.facts
         embeds = embeds_only(model)
         # Of a text that is embedded, all tokens are worked on together.
-        micro_batch = self.context_length if embeds else min(self.batch or _BATCH, _BATCH)
+        wanted = self.context_length if embeds else min(self.batch or _BATCH, _BATCH)
+        # One token of each slot must fit in a batch: llama.cpp aborts otherwise.
+        micro_batch = max(wanted, slots)
         # Quantised values need flash attention.
         flash_attention = limits.flash_attention if limits.kv_cache_type == "f16" else True
         return Plan(
@@ -64,7 +67,8 @@ class Wish:
             alias=model.name.short,
             context_length=self.context_length,
             slots=slots,
-            threads=self.threads or threads,
+            # Those beyond the cores only wait for each other, and keep everybody else waiting.
+            threads=min(self.threads, max(usable_cores(), limits.threads)) if self.threads else threads,
             batch=max(self.batch or _BATCH, micro_batch),
             micro_batch=micro_batch,
             projector=str(model.projector or ""),

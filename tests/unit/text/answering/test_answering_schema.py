@@ -58,7 +58,6 @@ def test_the_place_of_a_violation_is_said() -> None:
 
 def test_schemas_and_values_without_an_end_have_one() -> None:
     loop: dict[str, Any] = {"$ref": "#"}
-    check_schema(loop)
     assert "too deeply" in violation(1, loop)
 
     branching = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
@@ -73,3 +72,35 @@ def test_schemas_and_values_without_an_end_have_one() -> None:
     for _ in range(900):
         nested = [nested]
     assert "too deeply" in violation(nested, {"items": {"$ref": "#"}, "uniqueItems": True})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}}},
+    ],
+)
+def test_a_schema_that_is_only_what_it_is_is_refused(schema: Any) -> None:
+    with pytest.raises(ServeError, match="refers to itself without an end"):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [*range(1001)]},
+        {"items": {"anyOf": [{"const": number} for number in range(1001)]}},
+        {"properties": {f"p{number}": {"enum": [*range(100)]} for number in range(10)}},
+        {"properties": {f"p{number}": True for number in range(1001)}, "required": "p1"},
+    ],
+)
+def test_more_choices_than_llama_cpp_can_take_are_refused(schema: Any) -> None:
+    with pytest.raises(ServeError, match="more than 1000 choices"):
+        check_schema(schema)
+
+
+def test_what_is_required_is_no_choice() -> None:
+    names = [f"p{number}" for number in range(2000)]
+    check_schema({"properties": dict.fromkeys(names, True), "required": names})

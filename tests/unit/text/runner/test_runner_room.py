@@ -9,6 +9,7 @@ from fakes import MIB, FakeLoaded, model
 
 from bident.errors import Code, ServeError
 from bident.text.runner import room as room_module
+from bident.text.runner import wish as wish_module
 from bident.text.runner.limits import Limits
 from bident.text.runner.memory import need_of
 from bident.text.runner.resident import Resident
@@ -206,7 +207,8 @@ def test_one_that_need_not_leave_after_all_goes_on(tmp_path):
 def test_threads_are_shared(tmp_path, monkeypatch):
     async def run():
         machine = Machine(tmp_path, 10 * BIG, threads=0)
-        monkeypatch.setattr(room_module, "usable_cores", lambda: 9)
+        for module in (room_module, wish_module):
+            monkeypatch.setattr(module, "usable_cores", lambda: 9)
         plans = [(await machine.make(machine.wish(name))).loaded.plan for name in ("a", "b", "c")]
         assert [plan.threads for plan in plans] == [8, 4, 2]
         assert (await machine.make(machine.wish("d", num_thread=6))).loaded.plan.threads == 6

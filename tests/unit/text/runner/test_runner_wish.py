@@ -8,6 +8,7 @@ from fakes import FACTS, MIB, model
 
 from bident.errors import Code, ServeError
 from bident.text.runner.limits import Limits
+from bident.text.runner.machine import usable_cores
 from bident.text.runner.memory import cache_bytes, need_of, refusal
 from bident.text.runner.plan import loads
 from bident.text.runner.wish import wish_of
@@ -69,6 +70,18 @@ def test_the_plan_of_a_model_that_writes(tmp_path):
     assert (plan.context_length, plan.slots, plan.threads, plan.batch, plan.micro_batch) == (1024, 4, 3, 128, 128)
     assert (plan.embedding, plan.gpu_layers, plan.use_mmap) == (False, -1, None)
     assert plan.prompt_cache_bytes == 4096 * 23040 // 2
+
+
+def test_a_batch_has_room_for_a_token_of_each_slot(tmp_path):
+    plan = wish(tmp_path, {"num_batch": 1}).plan(LIMITS, 4, 1)
+    assert (plan.batch, plan.micro_batch) == (4, 4)
+    plan = wish(tmp_path, {"num_ctx": 4}, capabilities=frozenset({"embedding"})).plan(LIMITS, 8, 1)
+    assert plan.micro_batch == 8
+
+
+def test_no_more_threads_than_cores(tmp_path):
+    assert wish(tmp_path, {"num_thread": 10**6}).plan(LIMITS, 4, 1).threads == usable_cores()
+    assert wish(tmp_path, {"num_thread": 1}).plan(LIMITS, 4, 3).threads == 1
 
 
 def test_the_plan_of_a_model_that_embeds(tmp_path):
