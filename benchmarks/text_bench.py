@@ -15,7 +15,6 @@ from benchmarks.rounds import interleave
 from benchmarks.table import Bar, Row, compared, measured
 from benchmarks.text_client import Asked, Crowd, crowd, stream
 from benchmarks.text_servers import BareChild, TextServer, pulled
-from bident.text.runner.machine import usable_cores
 
 TITLE = "Text: SmolLM2-135M Q4_1, MiniLM F16"
 CHAT, EMBEDDER = "smollm2", "minilm"
@@ -41,10 +40,11 @@ def run(plan: Plan) -> list[Row]:
         with BareChild(chat, plan.log("child")) as child:
             rows = _rates(plan, server, child)
             rows.append(_first_token(plan, server, child))
+        rows += _slots(plan, server)
         rows.append(_cold(plan, server))
         with BareChild(embedder, plan.log("embedder")) as child:
             rows.append(_embeddings(plan, server, child))
-    return rows + _slots(plan)
+    return rows
 
 
 def _rates(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
@@ -87,25 +87,17 @@ def _first_token(plan: Plan, server: TextServer, child: BareChild) -> Row:
     return measured(f"{NATIVE}, added to the time to the first token", "ms", Bar(at_most=3.0), [added])
 
 
-def _slots(plan: Plan) -> list[Row]:
-    """The default number of slots against one, which is Ollama's default, where models may use every core.
-
-    With one thread answers that are made together share what is read from memory, and nothing else: that is worth a
-    fifth on two cores. It takes more threads to make use of so much work at once.
-    """
-    threads = f"--threads={usable_cores()}"
-    with (
-        TextServer(plan.log("slots"), threads) as several,
-        TextServer(plan.log("one_slot"), threads, "--num-parallel=1") as single,
-    ):
+def _slots(plan: Plan, server: TextServer) -> list[Row]:
+    """The default number of slots against one; Ollama's default is one."""
+    with TextServer(plan.log("one_slot"), "--num-parallel=1") as single:
         many, one = interleave(
             plan.rounds * 2,
-            lambda: _crowd(several, NATIVE, CLIENTS, MANY_TOKENS),
+            lambda: _crowd(server, NATIVE, CLIENTS, MANY_TOKENS),
             lambda: _crowd(single, NATIVE, CLIENTS, MANY_TOKENS),
         )
     rates = [[each.tokens_per_second for each in crowds] for crowds in (many, one)]
     waits = [[each.worst_first_seconds * 1e3 for each in crowds] for crowds in (many, one)]
-    who = f"{CLIENTS} clients on 4 slots, all cores"
+    who = f"{CLIENTS} clients on 4 slots"
     return [
         compared(f"{who}, all together", "tokens/s", Bar(at_least=1.35), rates[0], "1 slot", rates[1]),
         compared(f"{who}, worst first token", "ms", Bar(at_most=0.2), waits[0], "1 slot", waits[1]),
