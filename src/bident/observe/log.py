@@ -41,7 +41,7 @@ class TritonFormatter(logging.Formatter):
             microseconds = int(record.created % 1 * 1_000_000)
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', time.gmtime(record.created))}.{microseconds:06d} {place}"
         # Escaped as JSON, or at least indented: a message that carries a client's bytes cannot forge a line of its own.
-        message = record.getMessage()
+        message = record.message = record.getMessage()  # as formatters leave it to who looks at records afterwards
         message = json.dumps(message, ensure_ascii=False) if self._escape else message.rstrip().replace("\n", "\n  ")
         line = f"{head} {tame(message)}"
         if record.exc_info:
