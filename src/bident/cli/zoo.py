@@ -90,12 +90,16 @@ def build(
 def check(
     names: Names = None, url: Url = None, text_url: TextUrl = None, into: Into = _REPOSITORY, as_json: Json = False
 ) -> None:
-    """Send each sample model that is built (or each NAME) one real request, and judge its answer."""
+    """Send each sample model that is built (or each NAME) one real request, and judge its answer.
+
+    Where only one server is named, its models alone are asked.
+    """
     if names:
         samples = [find(name) for name in dict.fromkeys(names)]
     else:
-        samples = [recipe for recipe in RECIPES.values() if recipe.built(into)]
-        samples += [sample for sample in TEXT_SAMPLES.values() if sample.built(zoo_text.store())]
+        samples = [recipe for recipe in RECIPES.values() if (url or not text_url) and recipe.built(into)]
+        if text_url or not url:
+            samples += [sample for sample in TEXT_SAMPLES.values() if sample.built(zoo_text.store())]
     if not samples:
         raise ServeError(Code.NOT_FOUND, f"no sample model is in {into}: bident zoo build --all --into {into}")
     recipes = [sample for sample in samples if isinstance(sample, Recipe)]
