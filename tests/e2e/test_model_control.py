@@ -346,9 +346,13 @@ def test_what_was_asked_of_the_old_one_is_answered_by_the_old_one(
     launch: Launch, repository: Path, gate: Gate, pool: ThreadPoolExecutor
 ) -> None:
     write_gated(repository, gate.parameters())
-    ask = Asker(launch(repository, EXPLICIT, "--load-model=*").port)
+    server = launch(repository, EXPLICIT, "--load-model=*")
+    ask = Asker(server.port)
     old = [pool.submit(ask.infer, "held", x("FP32", [number])) for number in range(3)]
     gate.wait_for_batches(1)
+    waiting = 'nv_inference_pending_request_count{model="held",version="1"} 2\n'
+    metrics = Asker(server.metrics_port)
+    eventually(lambda: waiting in metrics.get("/metrics").body.decode(), "the other two wait behind it")
     write_gated(repository)
     assert ask.load("held").status == 200, "a reload does not wait for what is in flight"
     assert ask.infer("held", x("FP32", [9])).data() == [9.0]

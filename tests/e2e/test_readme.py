@@ -31,6 +31,7 @@ class Newcomer:
         self.text_port = free_port()
         ports = {"BIDENT_HTTP_PORT": self.port, "BIDENT_GRPC_PORT": self.grpc_port, "BIDENT_METRICS_PORT": free_port()}
         ports |= {"BIDENT_TEXT_PORT": self.text_port, "BIDENT_TEXT_MODELS": folder / "text_models"}
+        ports["BIDENT_TEXT_CONTEXT_LENGTH"] = 512  # a small model may ramble on until its context is full
         path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**os.environ, "PATH": path, **{name: str(port) for name, port in ports.items()}}
 

@@ -46,7 +46,7 @@ def the_only(residency: Residency) -> Running:
 def children() -> set[int]:
     """The processes that run models for this one."""
     found = set()
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children():
         try:
             if "bident.text.runner.child" in process.cmdline():
                 found.add(process.pid)
