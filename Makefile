@@ -37,14 +37,14 @@ test: dev ## The whole test suite
 test-stack: dev stack ## Tests with what pip does not install: curl, h2load, node, docker-registry; as root on Debian
 	$(BIN)/pytest tests/stack
 
-# Debian's packages, where a command of theirs is missing.
+# Debian's packages of the commands that are missing, and of those alone: others may come from elsewhere.
 stack:
-	@for each in curl h2load node npm docker-registry; do command -v $$each > /dev/null || missing=$$each; done; \
+	@for pair in $(STACK); do command -v $${pair%:*} > /dev/null || missing="$$missing $${pair#*:}"; done; \
 	test -z "$$missing" && exit 0; \
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends $(STACK) > /dev/null \
-		|| { echo "make test-stack needs $(STACK): install them as root" >&2; exit 1; }
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing > /dev/null \
+		|| { echo "make test-stack needs$$missing: install them as root" >&2; exit 1; }
 
-STACK := curl nghttp2-client nodejs npm docker-registry
+STACK := curl:curl h2load:nghttp2-client node:nodejs npm:npm docker-registry:docker-registry
 
 bench: dev ## Measure against the peers, in the same run
 	$(BIN)/python -m benchmarks.run
