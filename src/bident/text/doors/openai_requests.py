@@ -70,7 +70,7 @@ def chat_request(fields: Fields) -> TextRequest:
         tools=[checked_tool(each) for each in fields.objects("tools")],
         tool_choice=_tool_choice(fields),
         parallel_tool_calls=fields.flag("parallel_tool_calls", True),
-        format=_response_format(fields),
+        format=answer_format(fields.object("response_format"), nested=True),
         think=_effort(fields),
         logprobs=logprobs,
         top_logprobs=top_logprobs,
@@ -261,17 +261,19 @@ def _tool_choice(fields: Fields) -> ToolChoice:
     return ToolChoice("required", name)
 
 
-def _response_format(fields: Fields) -> str | Mapping[str, Any] | None:
-    wanted = fields.object("response_format")
+def answer_format(wanted: Fields | None, *, nested: bool) -> str | Mapping[str, Any] | None:
+    """``json``, a JSON schema, or None for text. Where it is ``nested``, the schema is a field of ``json_schema``."""
     if wanted is None:
         return None
     kind = wanted.choice("type", ("text", "json_object", "json_schema"), "text")
     if kind != "json_schema":
         return "json" if kind == "json_object" else None
-    described = wanted.object("json_schema")
-    schema = described.object("schema") if described else None
+    holder = wanted
+    if nested:
+        holder = wanted.object("json_schema") or Fields({}, wanted.path("json_schema"))
+    schema = holder.object("schema")
     if schema is None:
-        raise invalid_arg("response_format.json_schema.schema is required")
+        raise invalid_arg(f"{holder.path('schema')} is required")
     return schema.values
 
 

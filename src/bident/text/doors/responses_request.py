@@ -10,7 +10,7 @@ import orjson
 from bident.errors import invalid_arg
 from bident.text.doors.fields import Fields
 from bident.text.doors.ollama_requests import required_model
-from bident.text.doors.openai_requests import arguments, effort, message, sampling
+from bident.text.doors.openai_requests import answer_format, arguments, effort, message, sampling
 from bident.text.durations import parse_keep_alive
 from bident.wire.text import Message, TextRequest, ToolCall, ToolChoice
 
@@ -48,7 +48,7 @@ def responses_request(fields: Fields) -> TextRequest:
         tools=[_tool(each) for each in fields.objects("tools")],
         tool_choice=_tool_choice(fields),
         parallel_tool_calls=fields.flag("parallel_tool_calls", True),
-        format=_format(fields.object("text") or Fields({})),
+        format=answer_format((fields.object("text") or Fields({})).object("format"), nested=False),
         think=effort(reasoning, "effort") if reasoning.raw("effort") is not None else None,
         options=options,
         logprobs=fields.raw("top_logprobs") is not None,
@@ -130,16 +130,3 @@ def _tool_choice(fields: Fields) -> ToolChoice:
     if not isinstance(name, str) or not name:
         raise fields.wrong("tool_choice", '"auto", "none", "required" or {"type": "function", "name": ...}')
     return ToolChoice("required", name)
-
-
-def _format(text: Fields) -> str | Mapping[str, Any] | None:
-    wanted = text.object("format")
-    if wanted is None:
-        return None
-    kind = wanted.choice("type", ("text", "json_object", "json_schema"), "text")
-    if kind != "json_schema":
-        return "json" if kind == "json_object" else None
-    schema = wanted.object("schema")
-    if schema is None:
-        raise invalid_arg("text.format.schema is required")
-    return schema.values
