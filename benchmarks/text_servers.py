@@ -92,13 +92,13 @@ def plan_for(model: TextModel) -> Plan:
     return wish_of(model, {}, limits).plan(limits, slots, max(1, usable_cores() - 1))
 
 
-def pulled(name: str) -> TextModel:
-    """The model ``name`` of the catalogue, pulled if it has not been yet."""
-    return asyncio.run(_pulled(name))
+def pulled(name: str, root: Path = LIBRARY) -> TextModel:
+    """The model ``name`` of the catalogue, pulled into the library at ``root`` if it has not been yet."""
+    return asyncio.run(_pulled(name, root))
 
 
-async def _pulled(name: str) -> TextModel:
-    library = Library(LIBRARY)
+async def _pulled(name: str, root: Path) -> TextModel:
+    library = Library(root)
     try:
         return await library.find(name)
     except ServeError as error:
