@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def write_identity(
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(IDENTITY.format(batch=batch, datatype=datatype, dims=dims, more=more))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """A test in which a server opens its log, in this process, leaves the log of the next ones alone."""
+    root = logging.getLogger("bident")
+    before = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], root.propagate = before[0], before[2]
+    root.setLevel(before[1])
 
 
 Serve = Callable[..., Bident]

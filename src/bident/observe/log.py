@@ -55,6 +55,10 @@ def tame(text: str) -> str:
     return _UNTAMED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+class _Log(logging.StreamHandler[TextIO]):
+    """Where Bident's log goes; handlers that others have added (pytest does) are theirs."""
+
+
 def configure(
     *, verbose: int, info: bool, warning: bool, error: bool, style: str, path: str, process: str = ""
 ) -> None:
@@ -67,7 +71,7 @@ def configure(
     if path:
         stream = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115, PTH123
     root = logging.getLogger("bident")
-    root.handlers[:] = [logging.StreamHandler(stream)]
+    root.handlers[:] = [_Log(stream)]
     root.propagate = False
     adjust(verbose=verbose, info=info, warning=warning, error=error, style=style, process=process)
 
@@ -77,7 +81,7 @@ def adjust(*, verbose: int, info: bool, warning: bool, error: bool, style: str, 
     escape = os.environ.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") != "0"
     wanted = {logging.DEBUG: verbose > 0, logging.INFO: info, logging.WARNING: warning, logging.ERROR: error}
     root = logging.getLogger("bident")
-    for target in root.handlers:
+    for target in (handler for handler in root.handlers if isinstance(handler, _Log)):
         before = target.formatter
         kept = before.process if isinstance(before, TritonFormatter) else ""
         target.setFormatter(TritonFormatter(iso8601=style == "ISO8601", escape=escape, process=process or kept))

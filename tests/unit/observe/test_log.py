@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,6 @@ from bident.observe import log
 ROOT = logging.getLogger("bident")
 ALL_ON: dict[str, Any] = {"verbose": 1, "info": True, "warning": True, "error": True, "style": "default", "path": ""}
 NOON = 1_700_000_000.25  # 2023-11-14 22:13:20 UTC
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    before = (ROOT.handlers[:], ROOT.level, ROOT.propagate)
-    yield
-    for handler in ROOT.handlers:
-        if handler not in before[0]:
-            handler.close()
-    ROOT.handlers[:], ROOT.propagate = before[0], before[2]
-    ROOT.setLevel(before[1])
 
 
 def record(level: int = logging.INFO, message: str = "hello %s", *args: object) -> logging.LogRecord:

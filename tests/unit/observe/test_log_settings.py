@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,15 +23,12 @@ DEFAULTS = {
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def stream(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What the log writes."""
-    root = logging.getLogger("bident")
-    before = root.handlers[:], root.level, root.propagate
     written = io.StringIO()
     monkeypatch.setattr("sys.stderr", written)
     log.configure(verbose=0, info=True, warning=True, error=True, style="default", path="")
-    yield written
-    root.handlers[:], root.level, root.propagate = before
+    return written
 
 
 def test_they_are_shown_in_the_protocols_order() -> None:
