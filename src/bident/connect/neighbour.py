@@ -1,0 +1,71 @@
+"""The seam: what every neighbour can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from bident.connect.site import Site
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the person asked for."""
+
+    models: tuple[str, ...] = ()
+    """Only these; all that are loaded if empty."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further choices, by the names in :attr:`Neighbour.options`."""
+
+    def option(self, name: str, default: str = "") -> str:
+        """One choice, or ``default``."""
+        return self.options.get(name, default)
+
+
+@dataclass(frozen=True)
+class File:
+    """One file that the neighbour wants, complete."""
+
+    path: str
+    """Relative, with forward slashes."""
+    text: str
+    about: str
+    """One line: what it is and where it goes."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One step of the way between a neighbour and a model, tried."""
+
+    name: str
+    """From where to where."""
+    works: bool
+    seen: str
+    """What was seen."""
+    cure: str = ""
+    """What to do about it, where it does not work."""
+
+
+class Neighbour(ABC):
+    """Another system that uses what is served here, or watches it."""
+
+    name: ClassVar[str]
+    """As ``bident connect`` takes it."""
+    summary: ClassVar[str]
+    """One line for its help."""
+    options: ClassVar[Mapping[str, str]] = {}
+    """Names of what can be chosen with ``--set NAME=VALUE``, each with one line of help."""
+
+    @abstractmethod
+    def files(self, site: Site, wanted: Wanted) -> list[File]:
+        """The exact configuration for ``site``. Raises ServeError where there is nothing to connect."""
+
+    @abstractmethod
+    def steps(self, site: Site, wanted: Wanted) -> list[str]:
+        """What a person does with the files: one command or sentence each."""
+
+    @abstractmethod
+    def check(self, site: Site, wanted: Wanted) -> Iterator[Hop]:
+        """Try the way hop by hop, in the direction of a call; stops at the first that does not work."""

@@ -1,0 +1,103 @@
+"""What is served here and now, as the servers' public APIs tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from bident.client import Client, TextClient
+from bident.errors import Code, ServeError
+
+
+@dataclass(frozen=True)
+class TensorModel:
+    """One loaded model of the tensor server."""
+
+    name: str
+    version: str
+    metadata: dict[str, Any]
+    """Name, platform, inputs and outputs (``name``, ``datatype``, ``shape`` with the batch), as the v2 protocol has it."""
+    config: dict[str, Any]
+    """Its completed configuration, as the model configuration extension has it."""
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """One model that the text server has, loaded or not."""
+
+    name: str
+    """As clients name it, with its tag."""
+    capabilities: frozenset[str]
+    """Of ``completion``, ``tools``, ``embedding``, ``vision``, ``thinking``, ``insert``, ``rerank``."""
+    context_length: int
+    """Tokens it was trained on; 0 where its file does not say."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """One server, as this machine reaches it and as the neighbour does."""
+
+    here: str
+    """``http://127.0.0.1:8000``."""
+    theirs: str
+    """The same from where the neighbour runs: a container names this machine otherwise."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Both servers and what they have; a server that does not answer is None and has no models."""
+
+    tensor: Address | None
+    metrics: Address | None
+    text: Address | None
+    models: tuple[TensorModel, ...] = ()
+    text_models: tuple[TextModel, ...] = ()
+
+    def model(self, name: str) -> TensorModel:
+        """A tensor model. Raises NOT_FOUND."""
+        for model in self.models:
+            if model.name == name:
+                return model
+        known = ", ".join(model.name for model in self.models) or "none"
+        raise ServeError(Code.NOT_FOUND, f"no loaded tensor model is named '{name}'; loaded: {known}")
+
+
+def survey(tensor: Client | None, metrics_url: str | None, text: TextClient | None, *, host: str | None = None) -> Site:
+    """Ask both servers what they have. ``host``: the name under which the neighbour reaches this machine.
+
+    Raises UNAVAILABLE when none of them answers.
+    """
+    has_tensor, has_text = tensor is not None and tensor.live(), text is not None and text.live()
+    if not has_tensor and not has_text:
+        raise ServeError(Code.UNAVAILABLE, "neither server answers; start them with 'bident up'")
+    return Site(
+        tensor=_address(tensor.url, host) if tensor and has_tensor else None,
+        metrics=_address(metrics_url, host) if metrics_url and has_tensor else None,
+        text=_address(text.url, host) if text and has_text else None,
+        models=tuple(_tensor_models(tensor)) if tensor and has_tensor else (),
+        text_models=tuple(_text_models(text)) if text and has_text else (),
+    )
+
+
+def _address(url: str, host: str | None) -> Address:
+    if host is None:
+        return Address(url, url)
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return Address(url, f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}")
+
+
+def _tensor_models(client: Client) -> Iterable[TensorModel]:
+    ready = {entry["name"]: str(entry["version"]) for entry in client.index() if entry.get("state") == "READY"}
+    for name, version in sorted(ready.items()):
+        yield TensorModel(name, version, client.metadata(name), client.config(name))
+
+
+def _text_models(client: TextClient) -> Iterable[TextModel]:
+    for entry in client.models():
+        shown = client.show(entry["name"])
+        facts = shown.get("model_info") or {}
+        length = next((value for key, value in facts.items() if key.endswith(".context_length")), 0)
+        yield TextModel(entry["name"], frozenset(shown.get("capabilities") or ()), int(length))
