@@ -18,7 +18,7 @@ class TensorModel:
     name: str
     version: str
     metadata: dict[str, Any]
-    """Name, platform, inputs and outputs (``name``, ``datatype``, ``shape`` with the batch), as the v2 protocol has it."""
+    """Name, platform, inputs and outputs, as the v2 protocol has them; shapes include the batch."""
     config: dict[str, Any]
     """Its completed configuration, as the model configuration extension has it."""
 
