@@ -44,7 +44,14 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        *("README.md", "CHANGELOG.md", "docs/differences.md", "docs/benchmarks.md"),
+        *(
+            "README.md",
+            "CHANGELOG.md",
+            "docs/differences.md",
+            "docs/benchmarks.md",
+            "docs/architecture.md",
+            "docs/tutorial.md",
+        ),
         *(f"docs/how-to/{name}" for name in HOW_TO),
     ],
 )
@@ -84,3 +91,15 @@ def test_make_targets_in_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"make ([a-z-]+)", text)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the README names `make {target}`"
+
+
+def test_the_architecture_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for name in set(re.findall(r"`([\w/]+(?:\.py|/))`", text)):
+        assert (ROOT / "src" / "bident" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_architecture_names_every_room() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in (ROOT / "src" / "bident").iterdir() if (path / "__init__.py").exists()}
+    assert {room for room in rooms if f"`{room}/`" not in text} == set()

@@ -1,0 +1,65 @@
+"""Somebody who types what a page says, in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from benchmarks.ports import free_port
+from benchmarks.servers import bident_command
+
+_PORTS = {
+    "8000": "BIDENT_HTTP_PORT",
+    "8001": "BIDENT_GRPC_PORT",
+    "8002": "BIDENT_METRICS_PORT",
+    "11434": "BIDENT_TEXT_PORT",
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of every block of a page."""
+    return re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def commands(block: str) -> list[str]:
+    """The commands of a block: lines joined at backslashes, comments cut off."""
+    lines = re.sub(r"\\\n\s*", "", block).splitlines()
+    return [command for line in lines if (command := re.sub(r"\s+#.*", "", line).strip())]
+
+
+class Newcomer:
+    """A shell in an empty folder, with ports of its own in place of the well-known ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ports = {port: str(free_port()) for port in _PORTS}
+        path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = {
+            **os.environ,
+            **{variable: self._ports[port] for port, variable in _PORTS.items()},
+            "PATH": path,
+            "BIDENT_TEXT_MODELS": str(folder / "text_models"),
+            "BIDENT_TEXT_CONTEXT_LENGTH": "512",  # a small model may ramble on until its context is full
+        }
+
+    def here(self, text: str) -> str:
+        """``text`` with this newcomer's ports."""
+        return re.sub(r"127\.0\.0\.1:(\d+)", lambda found: f"127.0.0.1:{self._ports.get(found[1], found[1])}", text)
+
+    def types(self, command: str) -> str:
+        """Run ``command`` as the page has it, but for the ports; its output."""
+        command = self.here(command)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
