@@ -8,9 +8,12 @@ TRITON := .venvs/triton
 HF := .venvs/hf
 KSERVE := .venvs/kserve
 TEXT_CLIENTS := .venvs/text_clients
+DIFY := .venvs/dify
+LITELLM := .venvs/litellm
+MILVUS := .venvs/milvus
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down check test test-stack stack bench lock triton hf kserve text-clients
+.PHONY: help venv dev up down check test test-stack stack bench lock triton hf kserve text-clients litellm milvus dify
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,7 +47,7 @@ stack:
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing > /dev/null \
 		|| { echo "make test-stack needs$$missing: install them as root" >&2; exit 1; }
 
-STACK := curl:curl h2load:nghttp2-client node:nodejs npm:npm docker-registry:docker-registry
+STACK := curl:curl h2load:nghttp2-client node:nodejs npm:npm docker-registry:docker-registry promtool:prometheus squid:squid ip:iproute2
 
 bench: dev ## Measure against the peers, in the same run
 	$(BIN)/python -m benchmarks.run
@@ -60,6 +63,10 @@ lock: dev ## Resolve the dependencies anew into requirements/*.lock
 	$(BIN)/uv pip compile requirements/hf.in $(LOCKING) --upgrade | grep -Ev '$(CUDA)' > requirements/hf.lock
 	$(BIN)/uv pip compile requirements/kserve.in $(LOCKING) --upgrade --output-file requirements/kserve.lock
 	$(BIN)/uv pip compile requirements/text_clients.in $(LOCKING) --upgrade --output-file requirements/text_clients.lock
+	$(BIN)/uv pip compile requirements/litellm.in $(LOCKING) --only-binary :all: --upgrade --output-file requirements/litellm.lock
+	$(BIN)/uv pip compile requirements/milvus.in $(LOCKING) --upgrade --output-file requirements/milvus.lock
+	$(BIN)/uv pip compile requirements/dify.in $(subst 3.10,3.12,$(LOCKING)) --override requirements/dify.without --upgrade \
+		--output-file requirements/dify.lock
 
 LOCKING := --universal --python-version 3.10 --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command 'make lock' --no-annotate --quiet
@@ -74,6 +81,12 @@ hf: $(HF)/hf.stamp ## Make .venvs/hf: torch and transformers, which the tests se
 kserve: $(KSERVE)/kserve.stamp ## Make .venvs/kserve: KServe's own Python clients, which the tests ask the server with
 
 text-clients: $(TEXT_CLIENTS)/text_clients.stamp ## Make .venvs/text_clients: clients of Ollama, OpenAI and Anthropic, for the tests
+
+milvus: $(MILVUS)/milvus.stamp ## Make .venvs/milvus: Milvus Lite and its client, which examples/rag needs
+
+litellm: $(LITELLM)/litellm.stamp ## Make .venvs/litellm: LiteLLM's proxy, which the tests put in front of both servers
+
+dify: $(DIFY)/dify.stamp ## Make .venvs/dify: Dify's own graph engine, which the tests run exported workflows with
 
 # Stamps: what was installed is as old as the stamp, what should be installed as old as the lock file.
 
@@ -105,4 +118,24 @@ $(KSERVE)/kserve.stamp: requirements/kserve.lock
 $(TEXT_CLIENTS)/text_clients.stamp: requirements/text_clients.lock
 	$(PYTHON) -m venv $(TEXT_CLIENTS)
 	$(TEXT_CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
+	@touch $@
+
+$(MILVUS)/milvus.stamp: requirements/milvus.lock
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
+	@touch $@
+
+$(LITELLM)/litellm.stamp: requirements/litellm.lock
+	$(PYTHON) -m venv $(LITELLM)
+	$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --requirement $<
+	@touch $@
+
+# Dify's engine runs on Python 3.12 and 3.13 alone. It comes without the document readers that it asks for.
+$(DIFY)/dify.stamp: requirements/dify.lock
+	@for python in $(DIFY_PYTHON) python3.13 python3.12 $(PYTHON) $(HOME)/.pyenv/versions/3.1[23]*/bin/python; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 12), (3, 13)))' 2> /dev/null \
+			&& exec "$$python" -m venv $(DIFY); \
+	done; \
+	echo "make dify needs Python 3.12 or 3.13; name one with: make dify DIFY_PYTHON=/path/to/python3.13" >&2; exit 1
+	$(DIFY)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps --requirement $<
 	@touch $@

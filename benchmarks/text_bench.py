@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import statistics
+import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+from benchmarks import models, wrk
 from benchmarks.client import ask
 from benchmarks.plan import Plan
 from benchmarks.rounds import interleave
+from benchmarks.servers import Bident
 from benchmarks.table import Bar, Row, compared, measured
 from benchmarks.text_client import Asked, Crowd, crowd, stream
 from benchmarks.text_servers import BareChild, TextServer, pulled
+from bident.text.runner.machine import usable_cores
 
 TITLE = "Text: SmolLM2-135M Q4_1, MiniLM F16"
 CHAT, EMBEDDER = "smollm2", "minilm"
@@ -40,8 +46,9 @@ def run(plan: Plan) -> list[Row]:
         with BareChild(chat, plan.log("child")) as child:
             rows = _rates(plan, server, child)
             rows.append(_first_token(plan, server, child))
-        rows += _slots(plan, server)
+            rows += _slots(plan, server, child)
         rows.append(_cold(plan, server))
+        rows.append(_tensor_beside(plan, server))
         with BareChild(embedder, plan.log("embedder")) as child:
             rows.append(_embeddings(plan, server, child))
     return rows
@@ -64,8 +71,8 @@ def _rates(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
     return rows
 
 
-def _rate(server: Asked, path: str, clients: int) -> float:
-    return _crowd(server, path, clients, TOKENS).tokens_per_second
+def _rate(server: Asked, path: str, clients: int, tokens: int = TOKENS) -> float:
+    return _crowd(server, path, clients, tokens).tokens_per_second
 
 
 def _crowd(server: Asked, path: str, clients: int, tokens: int) -> Crowd:
@@ -87,21 +94,95 @@ def _first_token(plan: Plan, server: TextServer, child: BareChild) -> Row:
     return measured(f"{NATIVE}, added to the time to the first token", "ms", Bar(at_most=3.0), [added])
 
 
-def _slots(plan: Plan, server: TextServer) -> list[Row]:
-    """The default number of slots against one; Ollama's default is one."""
-    with TextServer(plan.log("one_slot"), "--num-parallel=1") as single:
-        many, one = interleave(
+def _slots(plan: Plan, server: TextServer, child: BareChild) -> list[Row]:
+    """The default number of slots against one, which is Ollama's default; contenders have the same threads.
+
+    With one core left to the tensor engine, what slots gain is what llama.cpp itself gains by them on the others:
+    that is its row. What they gain on all cores is another's.
+    """
+    with (
+        TextServer(plan.log("one_slot"), "--num-parallel=1") as single,
+        BareChild(pulled(CHAT), plan.log("one_slot_child"), slots=1) as single_child,
+    ):
+        many, one, bare_many, bare_one = interleave(
             plan.rounds * 2,
             lambda: _crowd(server, NATIVE, CLIENTS, MANY_TOKENS),
             lambda: _crowd(single, NATIVE, CLIENTS, MANY_TOKENS),
+            lambda: _crowd(child, OPENAI, CLIENTS, MANY_TOKENS),
+            lambda: _crowd(single_child, OPENAI, CLIENTS, MANY_TOKENS),
         )
-    rates = [[each.tokens_per_second for each in crowds] for crowds in (many, one)]
+    gains, bare_gains = _gains(many, one), _gains(bare_many, bare_one)
     waits = [[each.worst_first_seconds * 1e3 for each in crowds] for crowds in (many, one)]
     who = f"{CLIENTS} clients on 4 slots"
     return [
-        compared(f"{who}, all together", "tokens/s", Bar(at_least=1.35), rates[0], "1 slot", rates[1]),
+        compared(f"{who}, gain over 1 slot", "x", Bar(at_least=0.97), gains, CHILD, bare_gains),
         compared(f"{who}, worst first token", "ms", Bar(at_most=0.2), waits[0], "1 slot", waits[1]),
+        _slots_on_all_cores(plan),
     ]
+
+
+def _gains(many: Sequence[Crowd], one: Sequence[Crowd]) -> list[float]:
+    return [mine.tokens_per_second / single.tokens_per_second for mine, single in zip(many, one, strict=True)]
+
+
+def _slots_on_all_cores(plan: Plan) -> Row:
+    """Both with a thread for each core, where nothing but text is served."""
+    threads = f"--threads={usable_cores()}"
+    with (
+        TextServer(plan.log("all_cores"), threads) as four,
+        TextServer(plan.log("all_cores_one_slot"), threads, "--num-parallel=1") as single,
+    ):
+        many, one = interleave(
+            plan.rounds * 2,
+            lambda: _rate(four, NATIVE, CLIENTS, MANY_TOKENS),
+            lambda: _rate(single, NATIVE, CLIENTS, MANY_TOKENS),
+        )
+    who = f"{CLIENTS} clients on 4 slots, all cores, all together"
+    return compared(who, "tokens/s", Bar(at_least=1.35), many, "1 slot, all cores", one)
+
+
+def _tensor_beside(plan: Plan, server: TextServer) -> Row:
+    """What a client of the tensor server waits while a text is generated, against when none is."""
+    body = plan.workspace / "beside.json"
+    body.write_bytes(models.IRIS_BODY)
+    repository = plan.workspace / "beside"
+    models.iris(repository, "iris_sklearn")
+    with Bident(repository, plan.log("beside")) as tensors:
+        url = tensors.url("/v2/models/iris_sklearn/infer")
+
+        def p99() -> float:
+            return wrk.run(url, body, connections=1, seconds=plan.seconds).p99_us
+
+        def p99_beside_text() -> float:
+            with _generating(server):
+                return p99()
+
+        beside, idle = interleave(plan.rounds, p99_beside_text, p99)
+    return compared(
+        "iris_sklearn over HTTP while a text is generated, p99", "us", Bar(at_most=3.0), beside, "idle", idle
+    )
+
+
+@contextmanager
+def _generating(server: TextServer) -> Iterator[None]:
+    """One client that has one text after the other written. Raises what it raised."""
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(_write_until, is_over, server)
+        try:
+            yield
+        finally:
+            is_over.set()
+        if not writing.result():
+            raise RuntimeError("no text was generated meanwhile")
+
+
+def _write_until(is_over: threading.Event, server: TextServer) -> int:
+    written = 0
+    while not is_over.is_set():
+        _crowd(server, NATIVE, 1, MANY_TOKENS)
+        written += 1
+    return written
 
 
 def _cold(plan: Plan, server: TextServer) -> Row:

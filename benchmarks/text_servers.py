@@ -44,9 +44,10 @@ class BareChild:
 
     headers = (f"Authorization: Bearer {_KEY}",)
 
-    def __init__(self, model: TextModel, log: Path) -> None:
+    def __init__(self, model: TextModel, log: Path, slots: int | None = None) -> None:
+        """With as many ``slots`` as the server gives the model, unless told otherwise."""
         self.port = 0
-        self._plan = plan_for(model)
+        self._plan = plan_for(model, slots)
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,11 +86,11 @@ class BareChild:
             self._process.kill()
 
 
-def plan_for(model: TextModel) -> Plan:
-    """How the server loads ``model`` where nothing is set and nothing else is loaded."""
+def plan_for(model: TextModel, slots: int | None = None) -> Plan:
+    """How the server loads ``model`` where nothing else is set and nothing else is loaded."""
     limits = Limits()
-    slots = 1 if embeds_only(model) else limits.slots
-    return wish_of(model, {}, limits).plan(limits, slots, max(1, usable_cores() - 1))
+    usual = 1 if embeds_only(model) else limits.slots
+    return wish_of(model, {}, limits).plan(limits, slots or usual, max(1, usable_cores() - 1))
 
 
 def pulled(name: str, root: Path = LIBRARY) -> TextModel:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from bident.backends.discovery import Backends
 from bident.doors.metrics import MetricsPage
 from bident.doors.opening import Opening, Server, at_ports, wanted
-from bident.doors.safeguards import RENEWAL_SECONDS, Safeguards
+from bident.doors.safeguards import Safeguards
 from bident.engine.cache import ResponseCache
 from bident.engine.clients import Clients
 from bident.engine.control_mode import ControlMode
@@ -29,9 +29,8 @@ from bident.engine.loader import Loader
 from bident.engine.measures import Measures
 from bident.engine.rate import RateLimiter
 from bident.engine.shared_memory import SharedMemory
-from bident.errors import ServeError, SettingsError
-from bident.model import near_miss
-from bident.model.repository import Repository
+from bident.errors import ServeError
+from bident.model.repository import Repository, check_folders
 from bident.model.scratch import ScratchRoot
 from bident.observe import log
 from bident.observe.log_settings import LogSettings
@@ -40,6 +39,7 @@ from bident.observe.tracing import Tracing
 from bident.settings import TensorSettings
 from bident.settings.cache import cache_bytes
 from bident.sockets import bind_all, reserve_all
+from bident.tls.certificate import RENEWAL_SECONDS
 
 logger = logging.getLogger("bident.server")
 
@@ -64,8 +64,8 @@ def run_tensor(settings: TensorSettings) -> int:
         configure_log(settings)
         for notice in settings.notices:
             logger.warning(notice)
-        _check_repositories(settings)
-        TraceStart.parse(settings.trace_config)
+        check_folders(settings.model_repository)
+        TraceStart.parse(settings.trace_config).check_installed()
         Measures.parse(settings.metrics_config)
         safeguards = Safeguards(settings)
         if settings.insecure and safeguards.keys is None:
@@ -136,15 +136,6 @@ def leave(code: int) -> NoReturn:
     """
     logging.shutdown()
     os._exit(code)
-
-
-def _check_repositories(settings: TensorSettings) -> None:
-    for path in settings.model_repository:
-        if not path.is_dir():
-            what = "is not a folder" if path.exists() else "does not exist"
-            raise SettingsError(f"--model-repository={path}: it {what}; name the folder that holds the model folders")
-        if mistaken := near_miss.taken_for_repository(path):
-            raise SettingsError(f"--model-repository={path}: {mistaken}")
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +15,9 @@ from judged_grpc import open_channel
 from judged_http import HttpClient
 from judged_repository import MODELS_SERVED, write_judged
 
-from benchmarks.peers.triton import STUB, RealTriton, installed
+from benchmarks.peers.triton import STUB, RealTriton
 from benchmarks.servers import Bident
+from real_triton import make_triton
 
 _FLAGS = (
     "--model-control-mode=explicit",
@@ -33,13 +32,6 @@ _FLAGS = (
 _WAYS = ((), ("--triton-compat",))
 _NEWER_FLAGS = ("--allow-client-shm=true",)
 """Flags of Triton 2.73 that 2.51 does not know."""
-
-
-def make_judge() -> None:
-    """Install the real Triton if nobody has yet."""
-    if not installed():
-        root = Path(__file__).parents[2]
-        subprocess.run(["make", "triton", f"PYTHON={sys.executable}"], cwd=root, check=True, timeout=1800)
 
 
 class JudgedBident(Bident):
@@ -118,7 +110,7 @@ class Court:
 
 def hold_court(stack: ExitStack, base: Path) -> Court:
     """Start all servers; ``stack`` stops them."""
-    make_judge()
+    make_triton()
     repository = base / "repository"
     write_judged(repository)
     servers = [Judge(repository, base / "triton.log")]

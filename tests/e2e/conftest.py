@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from asking import Asker
 from bug_models import Shared, write_repository
 from pages import typed
 from serving import Gate, Launch, TensorServer, install_gated
+
+from benchmarks.servers import bident_command
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +27,16 @@ def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("zoo")
     typed("bident zoo build iris_sklearn --into .", folder)
     return folder / "iris_sklearn"
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of all sample models; nobody may change it."""
+    target = tmp_path_factory.mktemp("samples") / "model_repository"
+    command = [bident_command(), "zoo", "build", "--all", "--into", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
 
 
 @pytest.fixture

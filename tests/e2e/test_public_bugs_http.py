@@ -371,11 +371,12 @@ def test_outputs_that_are_not_asked_for_are_not_sent(ask: Asker) -> None:
         ('{"inputs":[{"name":"X","shape":[1],"datatype":"BYTES","data":["a\nb"]}]}', ["raw newline", "line "]),
         ('{"inputs":[{"name":"X","shape":[1],"datatype":"BYTES","data":["a\tb"]}]}', ["raw newline or tab"]),
         ('{"inputs":[{"name":"X","shape":[2],"datatype":"BYTES","data":"[1,2]"}]}', ["a string that holds JSON"]),
+        ('{"inputs":[{"name":"X","shape":[5],"datatype":"BYTES","data":"a cat"}]}', ["one string: send an array"]),
         ('{"inputs":[{"name":"X","shape":"[2]","datatype":"BYTES","data":["a","b"]}]}', ["'shape'", "array"]),
         ('{"inputs":[{"name":"X","shape":[1],"datatype":"BYTES","data":[True]}]}', ["looks like Python"]),
         ('{"inputs":[{"name":"X","shape":[1],"datatype":"BYTES","data":["a"],}]}', ["line 1 column"]),
     ],
-    ids=["single-quotes", "newline", "tab", "data-in-quotes", "shape-in-quotes", "python", "trailing-comma"],
+    ids=["single-quotes", "newline", "tab", "data-in-quotes", "one-string", "shape-in-quotes", "python", "comma"],
 )
 def test_a_body_made_from_a_template_is_told_what_is_wrong_with_it(ask: Asker, body: str, fragments: list[str]) -> None:
     ask.infer_text("bytes", body).refused(*fragments)

@@ -67,6 +67,20 @@ def test_a_text_model_answers(newcomer: Newcomer) -> None:
     assert json.loads(newcomer.types(ask))["choices"][0]["message"]["content"]
 
 
+def test_neighbours_are_told_what_they_need(newcomer: Newcomer) -> None:
+    listed, litellm, _ = (newcomer.types(command) for command in commands(_block_with("bident connect litellm")))
+    assert "prometheus" in listed
+    assert "ollama_chat/smollm2" in litellm
+    assert (newcomer.folder / "monitoring" / "prometheus.yml").exists()
+
+
+def test_the_doctor_looks_at_machine_and_models(newcomer: Newcomer) -> None:
+    machine, models = commands(_block_with("bident doctor"))
+    examined = newcomer.types(f"{machine} || test $? = 1")  # as healthy as the machine is
+    assert "Traceback" not in examined
+    assert newcomer.types(models)
+
+
 def test_an_own_model_is_added_and_served(newcomer: Newcomer) -> None:
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", tensors[:1], tensors[1:])
@@ -78,7 +92,7 @@ def test_an_own_model_is_added_and_served(newcomer: Newcomer) -> None:
 
 
 def test_nothing_else_is_promised_in_shell_blocks() -> None:
-    known = ("make up", "curl", "bident ls", "bident add", "make check")
+    known = ("make up", "curl", "bident ls", "bident add", "bident connect", "bident doctor", "make check")
     for language, text in BLOCKS:
         if language == "sh":
             assert any(word in text for word in known), text

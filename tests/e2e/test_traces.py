@@ -89,7 +89,7 @@ def test_a_model_sees_the_trace_that_its_client_is_part_of(tmp_path: Path, launc
 @pytest.mark.parametrize(
     ("flag", "fragment"),
     [
-        ("--trace-config=mode=opentelemetry", "exporting spans is not built yet; --trace-config mode=triton writes"),
+        ("--trace-config=opentelemetry,url=collector:4317", "opentelemetry,url=collector:4317: it is an http or https"),
         ("--trace-config=triton,fil=x", "there is no 'triton,fil'"),
         ("--metrics-config=summary_latency=true", "did you mean 'summary_latencies'?"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,19 +13,9 @@ import xgboost
 from numpy.typing import NDArray
 from serving import TensorServer
 
-from benchmarks.servers import bident_command
 from bident.zoo import RECIPES
 
 NAMES = sorted(name for name, recipe in RECIPES.items() if recipe.in_all)
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("samples") / "model_repository"
-    command = [bident_command(), "zoo", "build", "--all", "--into", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
+from bident.cli.app import app
 from bident.settings import TABLE, TEXT_TABLE
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = sorted(path.name for path in (ROOT / "docs" / "how-to").glob("*.md"))
-ELSEWHERE = {"--param", "--api-key", "--ca", "--follow", "--header", "--name", "--save", "--url", "--cacert"}
-ELSEWHERE |= {"--format", "--help", "--keepalive", "--modelfile", "--system", "--text-url", "--think", "--verbose"}
-"""Flags of commands other than the server, and of curl."""
+ELSEWHERE = {
+    *("--answerer", "--collection", "--least", "--milvus"),
+    *("--cacert", "--config", "--config.file", "--env-file", "--force-recreate", "--port"),
+    *("--help", "--rm", "--wait"),
+}
+"""Flags of programs other than ``bident``: of examples, curl, docker, LiteLLM, Prometheus."""
 
 
 def _generator() -> ModuleType:
@@ -44,14 +50,8 @@ def test_every_metric_of_the_page_is_rendered_once() -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        *(
-            "README.md",
-            "CHANGELOG.md",
-            "docs/differences.md",
-            "docs/benchmarks.md",
-            "docs/architecture.md",
-            "docs/tutorial.md",
-        ),
+        *(path.name for path in ROOT.glob("*.md")),
+        *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
         *(f"docs/how-to/{name}" for name in HOW_TO),
     ],
 )
@@ -67,9 +67,17 @@ def test_the_readme_leads_to_every_how_to_page() -> None:
     assert [name for name in HOW_TO if f"](docs/how-to/{name})" not in text] == []
 
 
+def _flags_of_commands() -> set[str]:
+    def of(command: Any) -> set[str]:
+        own = {flag for parameter in command.params for flag in parameter.opts}
+        return own.union(*(of(each) for each in getattr(command, "commands", {}).values()))
+
+    return of(typer.main.get_command(app))
+
+
 def test_flags_on_the_pages_exist() -> None:
-    flags = {flag for row in TABLE for flag in (row.flag, *row.aliases)} | ELSEWHERE
-    flags |= {f"--text-{row.key}" for row in TEXT_TABLE}
+    flags = {flag for row in TABLE for flag in (row.flag, *row.aliases)} | ELSEWHERE | _flags_of_commands()
+    flags |= {f"--text-{row.key}" for row in TEXT_TABLE} | {f"--{row.key}" for row in TEXT_TABLE}
     for name in HOW_TO:
         text = (ROOT / "docs" / "how-to" / name).read_text(encoding="utf-8")
         found = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w*-])", text))
@@ -103,3 +111,19 @@ def test_the_architecture_names_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.name for path in (ROOT / "src" / "bident").iterdir() if (path / "__init__.py").exists()}
     assert {room for room in rooms if f"`{room}/`" not in text} == set()
+
+
+def test_the_chinese_readme_says_the_same_commands() -> None:
+    ours, theirs = (
+        re.findall(r"```\w*\n.*?```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+        for name in ("README.md", "README.zh-CN.md")
+    )
+    assert theirs == ours, "README.zh-CN.md is read by people who copy from it: keep its blocks those of README.md"
+
+
+def test_the_chinese_readme_has_the_same_parts() -> None:
+    ours, theirs = (
+        len(re.findall(r"^## ", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+        for name in ("README.md", "README.zh-CN.md")
+    )
+    assert theirs == ours - 1, "the table of features and the how-to pages are one part there"

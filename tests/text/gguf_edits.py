@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 import struct
 from pathlib import Path
@@ -20,6 +21,17 @@ def with_uint32(source: Path, target: Path, key: str, value: int) -> Path:
         at = header.index(name) + len(name)
         file.seek(at)
         file.write(struct.pack("<I", value))
+    return target
+
+
+def with_template(source: Path, target: Path, template: str) -> Path:
+    """A copy whose chat template is ``template``, which must not be longer than the one it had."""
+    shutil.copyfile(source, target)
+    with target.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        key = b"tokenizer.chat_template"
+        at = content.find(struct.pack("<Q", len(key)) + key) + 8 + len(key) + 4
+        (size,) = struct.unpack("<Q", content[at : at + 8])
+        content[at + 8 : at + 8 + size] = template.encode().ljust(size)
     return target
 
 

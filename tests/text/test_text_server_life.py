@@ -100,6 +100,28 @@ def test_requests_that_are_none_are_refused_and_closed(serving: TextServing, req
     assert "Traceback" not in serving.said()
 
 
+def test_clients_of_http_1_0_get_no_chunks(serving: TextServing) -> None:
+    body = json.dumps({**SHORT, "stream": True}).encode()
+    head = f"POST /api/generate HTTP/1.0\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+    answer, _, lines = tell(serving.port, head.encode() + body).partition(b"\r\n\r\n")
+    assert (b"transfer-encoding" in answer, b"connection: close" in answer) == (False, True)
+    *_, last = [json.loads(line) for line in lines.splitlines()]
+    assert last["done"] is True
+    whole = tell(serving.port, b"GET /api/version HTTP/1.0\r\nhost: localhost\r\n\r\n")
+    assert b"content-length: " in whole
+
+
+def test_a_full_context_ends_the_answer_which_says_so(serving: TextServing) -> None:
+    asked = {**LONG, "stream": False, "shift": True, "options": {**LONG["options"], "num_ctx": 64}}
+    with serving.client() as client:
+        client.post("/api/generate", json={"model": "smollm2", "keep_alive": 0})
+        full = client.post("/api/generate", json=asked).json()
+        client.post("/api/generate", json={"model": "smollm2", "keep_alive": 0})
+        short = client.post("/api/generate", json=SHORT).json()
+    assert (full["done_reason"], full["context_full"], full["context_length"]) == ("length", True, 64)
+    assert (short["done_reason"], "context_full" in short) == ("length", False)
+
+
 def test_a_large_body_is_refused_before_it_is_sent(serving: TextServing) -> None:
     head = b"POST /api/chat HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 99999999999\r\n\r\n"
     assert tell(serving.port, head).startswith(b"HTTP/1.1 413")
@@ -246,3 +268,17 @@ def test_a_model_of_an_openai_compatible_server(start: Start) -> None:
         assert "".join(piece["message"]["content"] for piece in pieces)
         assert (last["done"], last["eval_count"]) == (True, 3)
         assert client.get("/api/ps").json() == {"models": []}  # it is loaded there, not here
+        (listed,) = client.get("/api/tags").json()["models"]
+        assert (listed["name"], listed["remote_host"]) == ("smollm2", f"{behind.url}/v1")
+
+
+def test_the_models_of_an_openai_compatible_server(start: Start) -> None:
+    behind = start()
+    before = start(upstream=f"openai:{behind.url}/v1")
+    with before.client() as client:
+        (listed,) = client.get("/v1/models").json()["data"]
+        assert (listed["id"], listed["owned_by"]) == ("smollm2:latest", f"{behind.url}/v1")
+        assert client.post("/api/generate", json={**SHORT, "model": listed["id"]}).json()["done"]
+        behind.stop()
+        assert client.get("/api/tags").json() == {"models": []}
+        assert f"the models of {behind.url}/v1 are not listed" in before.said()

@@ -38,7 +38,7 @@ class TextServing:
                 command, cwd=folder, stderr=log, stdout=log, env={**kept, "OLLAMA_MODELS": str(folder / "nobodys")}
             )
         self.port = self._wait_for_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if '--use-ssl=true' in flags else 'http'}://127.0.0.1:{self.port}"
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)

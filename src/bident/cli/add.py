@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bident.cli import screen
-from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Url, connect
 from bident.errors import ServeError
+from bident.local.record import STATE_DIR, Record
 
 if TYPE_CHECKING:
     from bident.cli.detect import ModelFile

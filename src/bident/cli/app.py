@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bident import __version__
-from bident.cli import add, library, lifecycle, models, run, watch
+from bident.cli import add, connect, doctor, export, library, lifecycle, models, run, watch
 from bident.cli.front import FrontPage
 from bident.errors import ServeError
 
@@ -24,6 +24,7 @@ _SERVER = "Servers"
 _MODELS = "Models"
 _TEXT = "Text models"
 _TENSOR = "Tensor models"
+_AROUND = "Around them"
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -117,6 +118,9 @@ for _command in (library.pull, library.push, library.create, library.cp, library
 app.command("add", rich_help_panel=_TENSOR)(add.add)
 app.command(rich_help_panel=_TENSOR)(models.load)
 app.command(rich_help_panel=_TENSOR)(models.unload)
+app.command(rich_help_panel=_AROUND)(connect.connect)
+app.command(rich_help_panel=_AROUND)(doctor.doctor)
+app.add_typer(export.app, name="export", rich_help_panel=_AROUND)
 
 
 @app.command("zoo", rich_help_panel=_MODELS, context_settings=_PASSED_ON, add_help_option=False)

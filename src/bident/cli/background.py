@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,21 +10,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from bident.cli import ports, process, standing, text_server
-from bident.cli.record import Record, forget, log_file, previous_log_file
+from bident.cli import standing, text_server
 from bident.cli.standing import Entry
 from bident.client import Client
 from bident.errors import Code, ServeError, invalid_arg
+from bident.local import ports, process
+from bident.local.record import Record, forget, log_file, previous_log_file
 from bident.settings import TABLE, TEXT_TABLE, TensorSettings, TextSettings
+from bident.ship.triton.causes import SUMMARY, message_of
+from bident.ship.triton.home import VARIABLE as TRITON_HOME
 from bident.supervision import unlabelled
 
 _STEP_SECONDS = 0.05
 _TAIL_LINES = 15
 _END_BYTES = 1 << 16
 _STARTED = re.compile(r"the \w+ server \(pid (\d+)\) is started")
-_ENDS = "; \n"
-"""How Triton ends some messages."""
 _GRACE_SECONDS = 10.0
 """How much longer than it promised a server may take to end; 'bident serve' kills before that what is late."""
 
@@ -56,21 +57,34 @@ class Plan:
     @property
     def text_url(self) -> str:
         """Where text models are asked, of whomever; empty where nobody answers for them."""
-        return "" if self.no_text and not self.is_ollamas else text_server.url_of(self.text)
+        return "" if self.no_text and not self.is_ollamas else text_server.url_of(self.text, is_ollamas=self.is_ollamas)
+
+
+Door: TypeAlias = tuple[str, str, int]
+"""What is to listen, on which address, at which port."""
 
 
 def check_ports(plan: Plan) -> None:
     """Raise UNAVAILABLE that names every port the servers want and others hold, and the holders."""
-    settings = plan.tensor
+    opens_text = not plan.no_text and not plan.is_ollamas
+    check_doors([*tensor_doors(plan.tensor), *([("text", plan.text.host.host, plan.text.port)] if opens_text else ())])
+
+
+def tensor_doors(settings: TensorSettings) -> list[Door]:
+    """The doors of the tensor server that nobody else may have open."""
     doors = (
         ("HTTP", settings.allow_http, settings.http_address, settings.http_port, settings.reuse_http_port),
         ("gRPC", settings.allow_grpc, settings.grpc_address, settings.grpc_port, settings.reuse_grpc_port),
         ("metrics", settings.allow_metrics, settings.metrics_address, settings.metrics_port, False),
-        ("text", not plan.no_text and not plan.is_ollamas, plan.text.host.host, plan.text.port, False),
     )
+    return [(door, address, port) for door, opens, address, port, shared in doors if opens and port and not shared]
+
+
+def check_doors(doors: Iterable[Door]) -> None:
+    """As :func:`check_ports`, for any doors."""
     conflicts = []
-    for door, opens, address, port, shared in doors:
-        if opens and port and not shared and ports.taken(address, port):
+    for door, address, port in doors:
+        if ports.taken(address, port):
             holder = ports.owner(port)
             conflicts.append(f"port {port} ({door}) is in use" + (f" by {holder}" if holder else ""))
     if conflicts:
@@ -90,8 +104,9 @@ def with_real_ports(settings: TensorSettings) -> TensorSettings:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``environ`` holds of the servers' settings."""
+    """What ``environ`` holds of the servers' settings, and of where a real Triton is."""
     names = {name for row in (*TABLE, *TEXT_TABLE) for name in (row.environment, row.foreign) if environ.get(name)}
+    names |= {TRITON_HOME} & environ.keys()
     return {name: environ[name] for name in sorted(names)}
 
 
@@ -134,6 +149,7 @@ def start(
         output=str(output.resolve()),
         text_url=plan.text_url,
         text_api_key_file=_absolute(plan.text.api_key_file),
+        text_certificate=_absolute(plan.text.server_cert),
     )
     record.write(state_dir)
     return record, lambda: started.poll() is None
@@ -219,9 +235,11 @@ def logged_errors(record: Record, lines: int = _TAIL_LINES) -> list[str]:
     # The process ids tell their lines from those that earlier servers left in a --log-file.
     pids = {str(record.pid), *(match[1] for line in printed if (match := _STARTED.search(line)))}
     errors = re.compile(rf"(?:E\d{{4}} \S+|\S+ E) (?:{'|'.join(pids)})(?:\.\d+)? \S+\] (\".*\")$")
-    found = [match[1] for line in logged if (match := errors.match(line))]
+    found = [message_of(match[1]) for line in logged if (match := errors.match(line))]
+    if summaries := [message for message in found if message.startswith(SUMMARY)]:
+        return [f"  {summaries[-1]}"]
     more = [f"  ... and {len(found) - lines} errors more: 'bident logs' shows them"] if len(found) > lines else []
-    return [f"  {json.loads(message).rstrip(_ENDS)}" for message in found[:lines]] + more
+    return [f"  {message}" for message in found[:lines]] + more
 
 
 def _log_lines(record: Record) -> list[str]:

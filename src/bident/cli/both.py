@@ -77,7 +77,7 @@ def owner(model: str, url: str | None, text_url: str | None) -> Client | TextCli
     tensors = answers.of("tensor server", lambda: _tensor_models(target.connect(url)))
     texts = answers.of("text server", lambda: _text_models(text_server.connect(text_url)))
     answers.settle()
-    is_text = texts is not None and tagged(model).lower() in {name.lower() for name in texts[1]}
+    is_text = texts is not None and tagged(model).lower() in {tagged(name).lower() for name in texts[1]}
     is_tensor = tensors is not None and model in tensors[1]
     if tensors is not None and is_text and is_tensor:
         raise ServeError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bident.client import Client
-from bident.model.parameters import SYNTHETIC_WEIGHTS
+from bident.model.parameters import parameter, synthetic
 
 
 @dataclass(frozen=True)
@@ -103,18 +103,6 @@ def batching(config: dict[str, Any]) -> str:
     if "dynamic_batching" in config:
         return f"dynamic, up to {size}"
     return f"as sent, up to {size}" if size else "none"
-
-
-def synthetic(config: dict[str, Any]) -> str:
-    """What ``config`` says about stand-in weights; empty when they are real."""
-    said = parameter(config, SYNTHETIC_WEIGHTS)
-    return "" if said.lower() in ("", "false", "0", "no") else said
-
-
-def parameter(config: dict[str, Any], name: str) -> str:
-    """A parameter of a model's configuration; empty where it is not set."""
-    entry = config.get("parameters", {}).get(name, {})
-    return str(entry.get("string_value", ""))
 
 
 def _tensors(described: list[dict[str, Any]], configured: list[dict[str, Any]]) -> dict[str, TensorCard]:

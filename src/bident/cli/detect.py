@@ -71,10 +71,7 @@ def detect(path: Path) -> ModelFile:
 def _refusal(path: Path, head: bytes) -> str:
     """Why a file that is recognised cannot be added, and what to do; empty for all others."""
     if head.startswith(b"GGUF"):
-        return (
-            "is a GGUF model: it belongs to the text engine, which comes later. "
-            "The tensor engine serves ONNX and tree models"
-        )
+        return f"is a GGUF model: it belongs to the text engine; give it that with 'bident pull {path}'"
     if re.match(rb"\x80[\x02-\x05]", head):
         return _PICKLE
     if head.startswith(b"PK\x03\x04"):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bident.cli import screen, standing
-from bident.cli.record import STATE_DIR, Record, forget
 from bident.cli.watch import StateDir, note_failures, show_urls
 from bident.errors import ServeError, invalid_arg
+from bident.local.record import STATE_DIR, Record, forget
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -15,10 +15,10 @@ import typer
 
 from bident.cli import screen, standing
 from bident.cli.both import ask_both, owner
-from bident.cli.record import STATE_DIR, Record
 from bident.cli.target import Json, Url, connect, metrics_url
 from bident.cli.text_server import TextUrl
 from bident.errors import Code, ServeError, invalid_arg
+from bident.local.record import STATE_DIR, Record
 
 if TYPE_CHECKING:
     from bident.cli.card import ModelCard
@@ -62,12 +62,13 @@ def _listed(client: Client) -> tuple[list[standing.Entry], dict[str, dict[str, A
 
 def _show_index(entries: list[standing.Entry], configs: dict[str, dict[str, Any]]) -> None:
     from bident.cli import card
+    from bident.model.parameters import synthetic
 
     rows = screen.table("model", ">version", "state", "backend", "batching", "remarks")
     for entry in entries:
         config = configs[entry["name"]]
         state = entry.get("state") or "not loaded"
-        remark = standing.remark(entry.get("reason", "")) or ("synthetic weights" if card.synthetic(config) else "")
+        remark = standing.remark(entry.get("reason", "")) or ("synthetic weights" if synthetic(config) else "")
         rows.add_row(
             screen.text(entry["name"]),
             entry.get("version", ""),

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bident.errors import SettingsError
-from bident.settings import TABLE, TEXT_TABLE, Setting, parse_both_args, parse_tensor_args, parse_text_args, split_flags
+from bident.settings import (
+    TABLE,
+    TEXT_TABLE,
+    Setting,
+    given_texts,
+    parse_both_args,
+    parse_tensor_args,
+    parse_text_args,
+    split_flags,
+)
 from bident.settings.parse import TEXT_FLAG
 
 if TYPE_CHECKING:
@@ -59,10 +68,24 @@ def _serve_tensor(words: list[str]) -> int:
     settings = parse_tensor_args(words, os.environ, config_file())
     if not settings.model_repository:
         return _refuse("--model-repository must be specified, as in --model-repository=./model_repository\n" + _HINT)
+    if settings.engine == "triton":
+        return _serve_triton(settings, words)
     # Only here, when the command line is known to be good: this imports the whole server.
     from bident.app import run_tensor
 
     return run_tensor(settings)
+
+
+def _serve_triton(settings: TensorSettings, words: list[str]) -> int:
+    from bident.cli.background import check_doors, tensor_doors, with_real_ports
+    from bident.model.repository import check_folders
+    from bident.ship.triton.run import run_triton
+
+    _log_beside(settings)
+    check_folders(settings.model_repository)
+    settings = with_real_ports(settings)
+    check_doors(tensor_doors(settings))
+    return run_triton(settings, given_texts(words, os.environ, config_file())[0])
 
 
 def _serve_text(words: list[str]) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bident.cli import screen
-from bident.cli.record import STATE_DIR, Record
 from bident.errors import Code, ServeError
+from bident.local.record import STATE_DIR, Record
 
 if TYPE_CHECKING:
     from bident.client import Client
@@ -55,7 +55,7 @@ def connect(url: str | None) -> Client:
 
 def default_url() -> tuple[str, str]:
     """Where a server started elsewhere should be, and which variables say so. Raises BadParameter for no port."""
-    from bident.cli import ports
+    from bident.local import ports
 
     port, address = os.environ.get("BIDENT_HTTP_PORT", ""), os.environ.get("BIDENT_HTTP_ADDRESS", "")
     if port and not (port.isdecimal() and int(port) < 65536):

@@ -29,12 +29,12 @@ def show_list(models: list[dict[str, Any]]) -> None:
         details = model.get("details") or {}
         rows.add_row(
             screen.text(short(model["name"])),
-            size(model.get("size", 0)),
+            size(model.get("size", 0)) if not model.get("remote_host") else "",
             details.get("parameter_size", ""),
             details.get("quantization_level", ""),
             ", ".join(model.get("capabilities") or ()),
             _ago(model.get("modified_at", "")),
-            screen.text(standing.gist(model.get("fault", ""))),
+            screen.text(standing.gist(model.get("fault", "")) or _elsewhere(model)),
         )
     screen.show(rows)
 
@@ -108,9 +108,14 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
+def _elsewhere(model: dict[str, Any]) -> str:
+    return f"answered by {model['remote_host']}" if model.get("remote_host") else ""
+
+
 def _ago(moment: str) -> str:
     parsed = _parsed(moment)
-    return f"{standing.lasting((_now() - parsed).total_seconds())} ago" if parsed else ""
+    # Go's zero, the year 1, is an unknown time.
+    return f"{standing.lasting((_now() - parsed).total_seconds())} ago" if parsed and parsed.year > 1 else ""
 
 
 def _until(moment: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bident.cli.record import STATE_DIR, Record
 from bident.errors import ServeError
+from bident.local.record import STATE_DIR, Record
 
 if TYPE_CHECKING:
     from bident.client import TextClient
@@ -52,8 +52,8 @@ def connect(url: str | None) -> TextClient:
 
 def default_url() -> str:
     """Where a text server started elsewhere should be, by this environment. Raises BadParameter for no address."""
-    from bident.cli import ports
     from bident.errors import SettingsError
+    from bident.local import ports
     from bident.settings import parse_text_args
 
     # A client may name any address: whether it is a safe one to listen on is not its business.
@@ -73,11 +73,12 @@ def _given(name: str) -> str:
     return os.environ.get(name, "")
 
 
-def url_of(settings: TextSettings) -> str:
-    """Where a server with ``settings`` is reached from this machine."""
-    from bident.cli import ports
+def url_of(settings: TextSettings, *, is_ollamas: bool = False) -> str:
+    """Where a server with ``settings``, or the Ollama in its place, is reached from this machine."""
+    from bident.local import ports
 
-    return f"http://{ports.local(settings.host.host)}:{settings.port}"
+    scheme = "https" if settings.is_encrypted and not is_ollamas else "http"
+    return f"{scheme}://{ports.local(settings.host.host)}:{settings.port}"
 
 
 def absence(settings: TextSettings) -> str:
@@ -91,15 +92,11 @@ def absence(settings: TextSettings) -> str:
 
 def stands_by(settings: TextSettings) -> bool:
     """Whether a real Ollama has the port, so that a text server with ``settings`` uses it and waits for it to go."""
-    from bident.cli import ports
     from bident.client import Credentials, TextClient
+    from bident.local import ports
     from bident.settings.text import DEFAULT_PORT
 
     is_ollamas = settings.upstream[-1].kind == "auto" and settings.port == DEFAULT_PORT
     if not is_ollamas or not ports.taken(settings.host.host, DEFAULT_PORT):
         return False
-    try:
-        said = TextClient(url_of(settings), _PROBE_SECONDS, Credentials()).version()
-    except ServeError:
-        return False
-    return isinstance(said, dict) and "version" in said and "bident" not in said
+    return TextClient(url_of(settings, is_ollamas=True), _PROBE_SECONDS, Credentials()).is_real_ollama()

@@ -10,8 +10,8 @@ from typing import Annotated, TextIO
 import typer
 
 from bident.cli import screen, standing
-from bident.cli.record import STATE_DIR, Record, log_file
 from bident.errors import Code, ServeError
+from bident.local.record import STATE_DIR, Record, log_file
 
 StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of the process id, notes and log.")]
 _FOLLOW_SECONDS = 0.2
@@ -76,7 +76,7 @@ def note_failures(record: Record, failed: list[standing.Entry]) -> None:
 
 def show_urls(record: Record) -> None:
     """The addresses of a server, seen from here, from containers and from the network."""
-    from bident.cli import ports
+    from bident.local import ports
     from bident.settings import security
 
     port = record.url.rpartition(":")[2]

@@ -48,23 +48,24 @@ class Connection:
         Without ``credentials`` those of the environment are shown.
         """
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        host = parts.hostname or ""
+        if parts.scheme not in ("http", "https") or not host or any(sign <= " " or sign == "\x7f" for sign in host):
             raise invalid_arg(f"'{url}' is not a server's address; expected something like {self.example}")
         try:
             port = parts.port
         except ValueError:
             raise invalid_arg(f"'{url}' has no valid port; expected something like {self.example}") from None
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self.host = parts.hostname
+        self.host = host
         self._prefix = parts.path.rstrip("/")
         self.credentials = credentials or Credentials.from_environment()
         if parts.scheme == "https":
             context = self.credentials.context()
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, port, timeout=timeout, context=context
+                host, port, timeout=timeout, context=context
             )
         else:
-            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout)
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
 
     def exchange(
         self, method: str, path: str, body: bytes | BinaryIO | None = None, headers: dict[str, str] | None = None

@@ -44,6 +44,14 @@ class TextClient(Connection):
         found: dict[str, Any] = self.call("GET", "/api/version")
         return found
 
+    def is_real_ollama(self) -> bool:
+        """Whether an Ollama answers, and not this text server, which says what it is."""
+        try:
+            said = self.version()
+        except ServeError:
+            return False
+        return isinstance(said, dict) and "version" in said and "bident" not in said
+
     def models(self) -> list[dict[str, Any]]:
         """The models that there are."""
         found: list[dict[str, Any]] = self.call("GET", "/api/tags")["models"]

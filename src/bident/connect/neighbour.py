@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -46,6 +46,14 @@ class Hop:
     """What was seen."""
     cure: str = ""
     """What to do about it, where it does not work."""
+
+
+def until_failure(hops: Iterable[Hop]) -> Iterator[Hop]:
+    """``hops`` up to and including the first that does not work; what comes after it is not tried."""
+    for hop in hops:
+        yield hop
+        if not hop.works:
+            return
 
 
 class Neighbour(ABC):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from bident.client import Client, TextClient
+from bident.client import Client, Credentials, TextClient
 from bident.errors import Code, ServeError
 
 
@@ -43,6 +43,8 @@ class Address:
     """``http://127.0.0.1:8000``."""
     theirs: str
     """The same from where the neighbour runs: a container names this machine otherwise."""
+    credentials: Credentials | None = field(default=None, repr=False, compare=False)
+    """What this machine shows the server when it asks; None for those of the environment."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,20 @@ def survey(tensor: Client | None, metrics_url: str | None, text: TextClient | No
     if not has_tensor and not has_text:
         raise ServeError(Code.UNAVAILABLE, "neither server answers; start them with 'bident up'")
     return Site(
-        tensor=_address(tensor.url, host) if tensor and has_tensor else None,
-        metrics=_address(metrics_url, host) if metrics_url and has_tensor else None,
-        text=_address(text.url, host) if text and has_text else None,
+        tensor=_address(tensor.url, host, tensor.credentials) if tensor and has_tensor else None,
+        metrics=_address(metrics_url, host, tensor.credentials) if tensor and metrics_url and has_tensor else None,
+        text=_address(text.url, host, text.credentials) if text and has_text else None,
         models=tuple(_tensor_models(tensor)) if tensor and has_tensor else (),
         text_models=tuple(_text_models(text)) if text and has_text else (),
     )
 
 
-def _address(url: str, host: str | None) -> Address:
+def _address(url: str, host: str | None, credentials: Credentials) -> Address:
     if host is None:
-        return Address(url, url)
+        return Address(url, url, credentials)
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
-    return Address(url, f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}")
+    return Address(url, f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}", credentials)
 
 
 def _tensor_models(client: Client) -> Iterable[TensorModel]:
@@ -97,7 +99,14 @@ def _tensor_models(client: Client) -> Iterable[TensorModel]:
 
 def _text_models(client: TextClient) -> Iterable[TextModel]:
     for entry in client.models():
-        shown = client.show(entry["name"])
+        if entry.get("fault"):
+            continue  # it is listed, and cannot be used
+        try:
+            shown = client.show(entry["name"])
+        except ServeError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            continue  # deleted since it was listed
         facts = shown.get("model_info") or {}
         length = next((value for key, value in facts.items() if key.endswith(".context_length")), 0)
         yield TextModel(entry["name"], frozenset(shown.get("capabilities") or ()), int(length))

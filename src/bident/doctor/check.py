@@ -55,7 +55,7 @@ class Patient:
     repository: Path | None = None
     """A model repository; None where only the machine is examined."""
     model: Path | None = None
-    """One model folder in it, or one model file; None for all of the repository."""
+    """One model folder in it, or one file (a model's or not); None for all of the repository."""
     target: str = ""
     """The server that the models should load in: empty for Bident, or ``triton:25.05``."""
 
@@ -67,6 +67,8 @@ class Check(ABC):
     """Kebab-case; its row in ``docs/pitfalls.md`` carries it."""
     title: ClassVar[str]
     """The pitfall in one line."""
+    reads_path: ClassVar[bool] = False
+    """Whether it looks at the PATH that the command was given; the others look at the machine, whatever PATH is."""
 
     @abstractmethod
     def examine(self, patient: Patient) -> Iterator[Finding]:

@@ -11,8 +11,7 @@ from time import monotonic_ns
 from bident.engine.measures import FIRST_RESPONSE
 from bident.engine.servable import Servable
 from bident.engine.summaries import Summaries
-from bident.observe.histogram import Histogram
-from bident.observe.metrics import Family, Sample, render_samples
+from bident.observe.metrics import Family, Sample, histogram_samples, render_samples
 from bident.observe.quantiles import Summary
 
 
@@ -74,7 +73,7 @@ def latency_figures(servables: Iterable[Servable], labels: Labels) -> Iterator[s
             yield render_samples(family, samples)
     timed = [(servable, times) for servable in servables if (times := servable.stats.first_response) is not None]
     if timed:
-        samples = (sample for servable, times in timed for sample in _of_histogram(labels(servable), times))
+        samples = (sample for servable, times in timed for sample in histogram_samples(labels(servable), times))
         yield render_samples(_FIRST_RESPONSE, samples)
 
 
@@ -84,12 +83,3 @@ def _of_summary(labels: dict[str, str], summaries: Summaries, summary: Summary) 
     values = summary.quantiles(monotonic_ns())
     for (quantile, _), value in zip(summaries.targets, values, strict=True):
         yield "", {**labels, "quantile": f"{quantile:g}"}, value
-
-
-def _of_histogram(labels: dict[str, str], histogram: Histogram) -> Iterator[Sample]:
-    counts = histogram.cumulative
-    yield "_count", labels, counts[-1]
-    yield "_sum", labels, histogram.sum
-    for bound, count in zip(histogram.bounds, counts, strict=False):
-        yield "_bucket", {**labels, "le": f"{bound:g}"}, count
-    yield "_bucket", {**labels, "le": "+Inf"}, counts[-1]

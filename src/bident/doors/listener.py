@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from bident.doors.tls_listener import TlsListener
 from bident.engine import memory
 from bident.engine.clients import Clients
+from bident.tls.listener import TlsListener
 
 logger = logging.getLogger("bident.doors")
 

@@ -263,7 +263,8 @@ class Servable:
             self._admission.admit(request)
             trace.queue(request.inputs.values())
             self._submit(request)
-        except BaseException:
+        except BaseException as error:
+            trace.fail(error)
             trace.end()
             raise
 

@@ -257,4 +257,5 @@ def _note_spent(batch: Batch, request: InferRequest, spent: Spent) -> None:
         batch.infer_start_ns - batch.start_ns,
         infer_end_ns - batch.infer_start_ns,
         end_ns - infer_end_ns,
+        batch.rows,
     )

@@ -44,13 +44,17 @@ def _is_model_folder(directory: Path) -> bool:
 
 def misnamed_config(directory: Path) -> Iterator[str]:
     """What to rename where ``config.pbtxt`` is absent but was probably meant (``config.pbtxt.txt``)."""
+    for name in meant_for_config(directory):
+        yield f"rename '{name}' to 'config.pbtxt'"
+
+
+def meant_for_config(directory: Path) -> list[str]:
+    """Names of the files that were probably to be the ``config.pbtxt`` that ``directory`` has not."""
     names = _entries(directory)
     if "config.pbtxt" in names:
-        return
-    for name in names:
-        folded = name.lower()
-        if folded.startswith(("config.pb", "config.txt", "config.prototxt")) or folded == "config":
-            yield f"rename '{name}' to 'config.pbtxt'"
+        return []
+    starts = ("config.pb", "config.txt", "config.prototxt")
+    return [name for name in names if name.lower().startswith(starts) or name.lower() == "config"]
 
 
 def _misplaced(directory: Path, known: set[str]) -> Iterator[str]:

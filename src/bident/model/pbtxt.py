@@ -45,6 +45,9 @@ def parse(text: bytes, source: str) -> ModelConfigProto:
         raise ConfigError(f"{failed}: {line}:{column}: {cause}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{failed}: 1:1: {_printable(str(error))}; correct the text") from None
+    except SystemError:  # what protobuf comes to where a word is expected and is no Unicode
+        line = next((number for number, line in enumerate(decoded.split("\n"), 1) if not _is_unicode(line)), 1)
+        raise ConfigError(f"{failed}: {line}:1: a byte that is no UTF-8; save the text as UTF-8") from None
     return message
 
 
@@ -88,6 +91,11 @@ def to_dict(proto: ModelConfigProto) -> dict[str, Any]:
         elif proto.HasField(field.name):
             chosen[field.name] = _single(field, value)
     return answer | chosen  # Triton writes the plain members of a oneof after everything else
+
+
+def _is_unicode(line: str) -> bool:
+    """Whether a line, but for its comment, can be written as UTF-8."""
+    return not any("\udc80" <= character <= "\udcff" for character in line.partition("#")[0])
 
 
 def _is_map(field: Any) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bident.errors import Code, ServeError, invalid_arg
+from bident.errors import Code, ServeError, SettingsError, invalid_arg
+from bident.model import near_miss
 from bident.model.folder import BETWEEN, ModelFolder, ambiguous, check_name, is_hidden, is_text
 from bident.model.hints import did_you_mean
 
@@ -128,6 +129,16 @@ class Repository:
             Code.INTERNAL,
             f"failed to load '{name}', failed to poll from model repository: no folder of that name; {hint}",
         )
+
+
+def check_folders(paths: Iterable[Path]) -> None:
+    """Raise SettingsError where one of ``--model-repository`` is no folder, or a model's own."""
+    for path in paths:
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise SettingsError(f"--model-repository={path}: it {what}; name the folder that holds the model folders")
+        if mistaken := near_miss.taken_for_repository(path):
+            raise SettingsError(f"--model-repository={path}: {mistaken}")
 
 
 def _qualified(path: Path, name: str) -> str:

@@ -6,9 +6,11 @@ Format 0.0.4: one HELP and one TYPE line per family, label values escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from bident.observe.histogram import Histogram
 
 CONTENT_TYPE = b"text/plain; charset=utf-8"
 
@@ -39,6 +41,16 @@ def render_samples(family: Family, samples: Iterable[Sample]) -> str:
         name = family.name + suffix
         lines.append(f"{name}{{{text}}} {_number(value)}" if text else f"{name} {_number(value)}")
     return "\n".join(lines) + "\n"
+
+
+def histogram_samples(labels: Mapping[str, str], histogram: Histogram) -> Iterator[Sample]:
+    """The samples of a histogram with ``labels``."""
+    counts = histogram.cumulative
+    yield "_count", labels, counts[-1]
+    yield "_sum", labels, histogram.sum
+    for bound, count in zip(histogram.bounds, counts, strict=False):
+        yield "_bucket", {**labels, "le": f"{bound:g}"}, count
+    yield "_bucket", {**labels, "le": "+Inf"}, counts[-1]
 
 
 def escape(label: str) -> str:

@@ -17,8 +17,10 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 
+from bident.observe.trace_settings import TraceSetting
 from bident.observe.trace_text import text
 from bident.wire.trace import TensorSeen, Trace
+from bident.wire.trace_context import TraceContext
 
 logger = logging.getLogger("bident.trace")
 
@@ -59,6 +61,10 @@ class TraceFiles:
         self._waiting_bytes = 0
         self._dropped = 0
         self._is_broken = False
+
+    def outlet(self, setting: TraceSetting) -> Spool:
+        """A place for the traces picked by ``setting``."""
+        return Spool(self, setting.log_frequency, numbered=setting.count >= 0)
 
     def put(self, spool: Spool, root: Trace, *, last: bool) -> None:
         """Have ``root`` written to ``spool``; ``last``: it completes those that its setting asks for."""
@@ -149,6 +155,27 @@ class Spool:
         self._written = 0
         self.is_begun = False
         """Whether anything has been put into it. For the event loop."""
+
+    # On the event loop
+
+    def enter(self, client: TraceContext | None) -> TraceContext | None:
+        """A file has no spans: who works on a request gets the client's context as it is."""
+        return client
+
+    def place(self, above: TraceContext | None) -> TraceContext | None:
+        """As :meth:`enter`."""
+        return above
+
+    def put(self, root: Trace, *, last: bool) -> None:
+        """Have ``root`` written; ``last``: it completes those that belong together."""
+        self._files.put(self, root, last=last)
+
+    def finish(self) -> None:
+        """Have what is incomplete closed: nothing more comes."""
+        if self.is_begun:
+            self._files.do(self.end)
+
+    # On the thread
 
     def add(self, entries: str) -> None:
         """Append a trace."""

@@ -1,6 +1,13 @@
 """Every setting of the two servers once: flag > environment > file > default."""
 
-from bident.settings.parse import canonical_flags, parse_both_args, parse_tensor_args, parse_text_args, split_flags
+from bident.settings.parse import (
+    canonical_flags,
+    given_texts,
+    parse_both_args,
+    parse_tensor_args,
+    parse_text_args,
+    split_flags,
+)
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
 from bident.settings.text import TEXT_TABLE, TextSettings
@@ -12,6 +19,7 @@ __all__ = [
     "TensorSettings",
     "TextSettings",
     "canonical_flags",
+    "given_texts",
     "parse_both_args",
     "parse_tensor_args",
     "parse_text_args",

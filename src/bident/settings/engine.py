@@ -39,7 +39,9 @@ class Tracing:
     trace_config: tuple[Named, ...] = setting(
         TRACE_OPTIONS,
         (),
-        "level, rate, count, mode=triton; and for that mode, triton,file=<path> and triton,log-frequency=<n>.",
+        "level, rate, count and mode=triton or mode=opentelemetry; for the one triton,file=<path> and "
+        "triton,log-frequency=<n>, for the other opentelemetry,url=<url>, opentelemetry,resource=<attribute>=<value>, "
+        "opentelemetry,bsp_max_queue_size=<n>, bsp_schedule_delay=<ms> and bsp_max_export_batch_size=<n>.",
     )
     trace_file: str = setting(TEXT, "", "Where traces go.", replacement="--trace-config triton,file=<path>")
     trace_level: tuple[str, ...] = setting(

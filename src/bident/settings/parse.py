@@ -57,6 +57,25 @@ def parse_tensor_args(
     return settle(TensorSettings(**(preferred | values)), frozenset(values))
 
 
+def given_texts(
+    argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None = None
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """What the three sources say of both servers' settings, unread: texts by setting's name, no defaults.
+
+    For whoever has to pass them on; ``argv`` is for both (:func:`split_flags`). Raises SettingsError as
+    :func:`parse_both_args` does.
+    """
+    tensor_argv, text_argv = split_flags(argv)
+    tensor = _given(_TENSOR, tensor_argv, environ, config_file)
+    named = Path(tensor["config_file"].texts[-1]) if "config_file" in tensor else config_file
+    text = _given(_TEXT, text_argv, environ, named)
+    return _texts_of(tensor), _texts_of(text)
+
+
+def _texts_of(given: Mapping[str, _Given]) -> dict[str, list[str]]:
+    return {name: entry.texts for name, entry in given.items()}
+
+
 def parse_text_args(argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None = None) -> TextSettings:
     """As :func:`parse_tensor_args`, for the text server; of the environment Ollama's variables are heeded too."""
     return settle_text(TextSettings(**_values(_TEXT, argv, environ, config_file)))
@@ -109,11 +128,16 @@ def _canonical(table: Table, argv: Sequence[str], prefix: str) -> list[str]:
 
 def _values(table: Table, argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None) -> dict[str, Any]:
     """What the three sources give, by the settings' names."""
+    given = _given(table, argv, environ, config_file)
+    return {name: _value(table.by_name[name], entry) for name, entry in given.items()}
+
+
+def _given(
+    table: Table, argv: Sequence[str], environ: Mapping[str, str], config_file: Path | None
+) -> dict[str, _Given]:
     given = _from_environment(table, environ) | _from_flags(table, argv)
     named = given["config_file"].texts[-1] if "config_file" in given else config_file
-    if named is not None:
-        given = _from_file(table, Path(named)) | given
-    return {name: _value(table.by_name[name], entry) for name, entry in given.items()}
+    return given if named is None else _from_file(table, Path(named)) | given
 
 
 def _value(row: Setting, given: _Given) -> Any:
@@ -168,7 +192,7 @@ def _from_environment(table: Table, environ: Mapping[str, str]) -> dict[str, _Gi
 
 
 def _from_file(table: Table, path: Path) -> dict[str, _Given]:
-    sections = _read_toml(path)
+    sections = read_toml(path)
     section = sections.get(table.section, {})
     strays = [key for key, value in sections.items() if not isinstance(value, dict)]
     if strays or not isinstance(section, dict):
@@ -185,7 +209,8 @@ def _from_file(table: Table, path: Path) -> dict[str, _Given]:
     return given
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises SettingsError where it is none."""
     # Imported only where a file is read: most servers have none, and starting must stay quick.
     if sys.version_info >= (3, 11):
         import tomllib

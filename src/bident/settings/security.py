@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +31,22 @@ class Security:
         "use and load models.",
         takes_value=False,
     )
+
+
+def check_tls(prefix: str, *, used: bool, mutual: bool, files: Mapping[str, str]) -> None:
+    """A door's TLS settings as a whole: nothing missing, nothing that would silently protect nobody.
+
+    Its flags begin with ``prefix``; ``files`` are those of ``server-cert``, ``server-key`` and ``root-cert``.
+    Raises SettingsError.
+    """
+    if used or mutual:
+        flag = f"{prefix}use-ssl-mutual" if mutual else f"{prefix}use-ssl"
+        needed = ("server-cert", "server-key", "root-cert") if mutual else ("server-cert", "server-key")
+        missing = [prefix + what for what in needed if not files[what]]
+        if missing:
+            raise SettingsError(f"{flag} needs {' and '.join(missing)} too, each a PEM file")
+    elif named := [f"{prefix}{what}={path}" for what, path in files.items() if path]:
+        raise SettingsError(f"{' '.join(named)} without {prefix}use-ssl=true: the door would not be encrypted; add it")
 
 
 @dataclass(frozen=True)

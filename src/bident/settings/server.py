@@ -18,6 +18,12 @@ class Server:
 
     title: ClassVar[str] = "Server"
 
+    engine: str = setting(
+        choice("bident", "triton"),
+        "bident",
+        "bident, or triton: NVIDIA's tritonserver on the same repository, from TRITON_HOME, the PATH or the package "
+        "nvidia-pytriton.",
+    )
     server_id: str = setting(TEXT, "triton", "The name that server metadata answers.", flag="--id")
     exit_timeout_secs: int = setting(
         COUNT, 30, "Seconds that requests in flight may take to finish once the server has been told to stop."

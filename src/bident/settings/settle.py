@@ -10,7 +10,7 @@ from typing import Any
 from bident.errors import SettingsError
 from bident.settings.cache import cache_bytes
 from bident.settings.places import user_cache_directory
-from bident.settings.security import Exposure, check_exposure
+from bident.settings.security import Exposure, check_exposure, check_tls
 from bident.settings.setting import Setting
 from bident.settings.tensor import TABLE, TensorSettings
 from bident.settings.values import Named
@@ -63,21 +63,16 @@ def _check_cache(given: frozenset[str]) -> None:
 
 
 def _check_tls(settings: TensorSettings, door: str) -> None:
-    """A door's TLS settings as a whole: nothing missing, nothing that would silently protect nobody."""
-    mutual = getattr(settings, f"{door}_use_ssl_mutual")
-    files = {what: getattr(settings, f"{door}_{what}") for what in ("server_cert", "server_key", "root_cert")}
-    if mutual or getattr(settings, f"{door}_use_ssl"):
-        used = f"--{door}-use-ssl-mutual" if mutual else f"--{door}-use-ssl"
-        needed = ("server_cert", "server_key", "root_cert") if mutual else ("server_cert", "server_key")
-        missing = [_file_flag(door, what) for what in needed if not files[what]]
-        if missing:
-            raise SettingsError(f"{used} needs {' and '.join(missing)} too, each a PEM file")
-    elif named := [f"{_file_flag(door, what)}={path}" for what, path in files.items() if path]:
-        raise SettingsError(f"{' '.join(named)} without --{door}-use-ssl=true: the door would not be encrypted; add it")
-
-
-def _file_flag(door: str, what: str) -> str:
-    return f"--{door}-{what.replace('_', '-')}"
+    check_tls(
+        f"--{door}-",
+        used=getattr(settings, f"{door}_use_ssl"),
+        mutual=getattr(settings, f"{door}_use_ssl_mutual"),
+        files={
+            "server-cert": getattr(settings, f"{door}_server_cert"),
+            "server-key": getattr(settings, f"{door}_server_key"),
+            "root-cert": getattr(settings, f"{door}_root_cert"),
+        },
+    )
 
 
 def _check_workers(settings: TensorSettings) -> None:

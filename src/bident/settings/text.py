@@ -16,7 +16,7 @@ from bident.settings.addresses import HOST, ORIGINS, UPSTREAMS, Address, Upstrea
 from bident.settings.security import Security
 from bident.settings.server import Logging
 from bident.settings.setting import Setting, rows, setting
-from bident.settings.values import BOOLEAN, COUNT, FILE, FOLDERS, PORT, TEXT, choice, whole
+from bident.settings.values import BOOLEAN, COUNT, FILE, FOLDERS, PORT, TEXT, TRACE_OPTIONS, Named, choice, whole
 
 DEFAULT_PORT = 11434
 """Ollama's."""
@@ -54,6 +54,24 @@ class TextDoor:
     config_file: Path | None = setting(
         FILE, None, "TOML file whose [text] table sets any of these; ./bident.toml is read without being named."
     )
+
+
+@dataclass(frozen=True)
+class TextTls:
+    """The text server's TLS."""
+
+    title: ClassVar[str] = "Encryption of the text server"
+
+    use_ssl: bool = setting(BOOLEAN, False, "Encrypt with TLS.")
+    use_ssl_mutual: bool = setting(BOOLEAN, False, "Encrypt with TLS and ask clients for a certificate too.")
+    server_cert: str = setting(TEXT, "", "PEM file of the server's certificate, its chain after it.")
+    server_key: str = setting(TEXT, "", "PEM file of the server's key.")
+    root_cert: str = setting(TEXT, "", "PEM file of the root certificate for clients.")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.use_ssl or self.use_ssl_mutual
 
 
 @dataclass(frozen=True)
@@ -130,12 +148,33 @@ class TextResidency:
     )
 
 
-TEXT_GROUPS = (TextDoor, Logging, Security, TextModels, TextResidency)
+@dataclass(frozen=True)
+class TextTraces:
+    """Which answers leave a span, and what it says."""
+
+    title: ClassVar[str] = "Text traces"
+
+    trace_config: tuple[Named, ...] = setting(
+        TRACE_OPTIONS,
+        (),
+        "As the tensor server's, with mode=opentelemetry alone: that by itself is a span for each answer, and rate=<n> "
+        "for one in so many.",
+    )
+    trace_text: bool = setting(BOOLEAN, False, "Put prompts and answers into spans; without it no text leaves.")
+    trace_usage: str = setting(
+        choice("auto", "always", "never"),
+        "auto",
+        "Whether spans count tokens as used; auto: unless the request is part of a larger trace or comes from LiteLLM, "
+        "which count them.",
+    )
+
+
+TEXT_GROUPS = (TextDoor, Logging, Security, TextTls, TextModels, TextResidency, TextTraces)
 
 TEXT_TABLE: tuple[Setting, ...] = tuple(row for group in TEXT_GROUPS for row in rows(group, "BIDENT_TEXT_"))
 """Every setting once, in the order of ``--help`` and of the reference page."""
 
 
 @dataclass(frozen=True)
-class TextSettings(TextDoor, Logging, Security, TextModels, TextResidency):
+class TextSettings(TextDoor, Logging, Security, TextTls, TextModels, TextResidency, TextTraces):
     """The text server's settings, all resolved: ``port`` is a number. Attributes are the flags with underscores."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from bident.text.answering import embedding, ranking, tokens
 from bident.text.answering.answer import Answer
-from bident.text.answering.asked import Server, Upstreams
+from bident.text.answering.asked import RemoteModel, Server, Upstreams
 from bident.text.answering.composing import Composer
 from bident.text.answering.gate import check_answerable, check_embeds, check_ranks
 from bident.text.answering.options import checked_options
+from bident.text.figures import Asking, Figures
 from bident.text.model import TextModel
 from bident.text.runner.residency import Residency
 from bident.text.store.library import Library
@@ -25,6 +26,7 @@ class TextEngine:
         self.library = library
         self.residency = residency
         self._upstreams = upstreams
+        self.figures = Figures()
 
     async def answer(self, request: TextRequest) -> AsyncGenerator[TextEvent, None]:
         """The answer in pieces as they come, then its ends. Close it, and its slot is free at once.
@@ -36,14 +38,23 @@ class TextEngine:
         if _asks_nothing(request):
             yield await self._only_load(request)
             return
+        with self.figures.asking("answer") as asking:
+            async with contextlib.aclosing(self._answer(request, asking)) as events:
+                async for event in events:
+                    asking.event(event)
+                    yield event
+
+    async def _answer(self, request: TextRequest, asking: Asking) -> AsyncGenerator[TextEvent, None]:
         server = self._upstream(request.model)
         if server is not None:
+            asking.found(request.model)
             composer = Composer.of(request, server, None)
             async with contextlib.aclosing(Answer(composer).events()) as events:
                 async for event in events:
                     yield event
             return
         model = await self.library.find(request.model)
+        asking.found(model.name.short)
         check_answerable(model, request)
         async with self._leased(model, request.options, request.keep_alive) as server:
             composer = Composer.of(request, server, model)
@@ -55,20 +66,34 @@ class TextEngine:
         """One vector for each input. Raises as :meth:`answer`, and INVALID_ARG for a model that is not for this."""
         if not request.inputs:
             return Embeddings([], Usage())
+        with self.figures.asking("embed") as asking:
+            embeddings = await self._embed(request, asking)
+            asking.took(embeddings.usage)
+            return embeddings
+
+    async def _embed(self, request: EmbedRequest, asking: Asking) -> Embeddings:
         server = self._upstream(request.model)
         if server is not None:
+            asking.found(request.model)
             return await embedding.embed(request, server)
         model = await self.library.find(request.model)
+        asking.found(model.name.short)
         check_embeds(model, request.model)
         async with self._leased(model, request.options, request.keep_alive) as server:
             return await embedding.embed(request, server)
 
     async def rerank(self, request: RerankRequest) -> list[Ranked]:
         """The request's documents, best first. Raises as :meth:`embed`."""
+        with self.figures.asking("rerank") as asking:
+            return await self._rerank(request, asking)
+
+    async def _rerank(self, request: RerankRequest, asking: Asking) -> list[Ranked]:
         server = self._upstream(request.model)
         if server is not None:
+            asking.found(request.model)
             return await ranking.rerank(request, server)
         model = await self.library.find(request.model)
+        asking.found(model.name.short)
         check_ranks(model, request.model)
         async with self._leased(model, {}, request.keep_alive) as server:
             return await ranking.rerank(request, server)
@@ -91,6 +116,17 @@ class TextEngine:
         check_answerable(model, request)
         async with self._leased(model, request.options, request.keep_alive) as server:
             return await Composer.of(request, server, model).count()
+
+    async def models(self) -> tuple[list[TextModel], list[RemoteModel]]:
+        """The models that are answered for: here, and by other servers."""
+        inside = await self.library.models()
+        if self._upstreams is None:
+            return inside, []
+        return [each for each in inside if not self.remote(each.name.short)], await self._upstreams.listed()
+
+    def remote(self, model: str) -> RemoteModel | None:
+        """Where ``model`` is, if another server answers for it; None where it is the library's."""
+        return self._upstreams.remote(model) if self._upstreams else None
 
     async def load(self, model: str, options: Mapping[str, Any] | None = None, keep_alive: float | None = None) -> int:
         """Load ``model`` if it is not; returns how many nanoseconds that took. Another server loads its own."""

@@ -12,11 +12,10 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from bident.errors import ServeError, SettingsError
@@ -27,23 +26,28 @@ from bident.settings.security import is_loopback
 from bident.settings.text import DEFAULT_PORT
 from bident.sockets import Listening, bind_all
 from bident.text.doors.bodies import Bodies
-from bident.text.doors.connection import Connection
 from bident.text.doors.guard import Guard, Keys
+from bident.text.doors.listening import TextListener
+from bident.text.doors.metrics import Metrics
 from bident.text.doors.passing import Passing, Sorting, ollama_version
 from bident.text.doors.routes import application
+from bident.text.doors.together import Together
 from bident.text.durations import parse_keep_alive_setting
 from bident.text.engine import TextEngine
 from bident.text.runner.limits import Limits
 from bident.text.runner.residency import Residency
 from bident.text.store.library import DEFAULT_ROOT, Library, ollama_libraries
+from bident.text.tracing.clients import Clients
+from bident.text.tracing.engine import TracedEngine
+from bident.text.tracing.spans import TextSpans
 from bident.text.upstream import UpstreamModels, model_key
+from bident.tls.certificate import Certificate
 
 logger = logging.getLogger("bident.text")
 
 _OLLAMA = f"http://127.0.0.1:{DEFAULT_PORT}"
 _STANDBY_SECONDS = 2.0
 """Between two looks at whether the Ollama that is used is still there."""
-_KEEP_ALIVE_SECONDS = 75
 _CLOSE_SECONDS = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEY_HEADERS = frozenset((b"authorization", b"x-api-key"))
@@ -93,12 +97,14 @@ class TextServer:
     """One text engine, its doors, and the other servers that answer beside it or in its place."""
 
     def __init__(self, settings: TextSettings, keys: Keys | None) -> None:
-        """Raises SettingsError where a setting makes no sense."""
+        """Raises SettingsError where a setting makes no sense, UNAVAILABLE where it needs what is not installed."""
         self._settings = settings
         self._keys = keys
         self._limits = _limits(settings)
+        self._certificate = _certificate(settings)
+        self._spans = TextSpans.start(settings)
         self._signalled = asyncio.Event()
-        self._server: uvicorn.Server | None = None
+        self._server: TextListener | None = None
         self._passing: dict[str, Passing] = {}
 
     async def run(self) -> int:
@@ -120,13 +126,15 @@ class TextServer:
         upstreams = UpstreamModels((*self._settings.upstream[:-1], default), self._settings.upstream_api_key)
         try:
             await library.open(prune=not self._settings.noprune)
-            app = self._application(TextEngine(library, residency, upstreams), default)
+            app = self._application(self._engine(library, residency, upstreams), default)
             await self._say_started(bound.getsockname(), library, default)
             gc.collect()
             gc.freeze()  # what is there now stays; the collector need not look at it again
             return await self._serve(app, bound)
         finally:
             await _close(residency, library, upstreams, *self._passing.values())
+            if self._spans is not None:
+                await loop.run_in_executor(None, self._spans.close, _CLOSE_SECONDS)
 
     async def _default_upstream(self) -> Upstream:
         """Who answers for models that no setting names. Where a real Ollama has the port, this waits for it to go."""
@@ -151,6 +159,11 @@ class TextServer:
             version = await ollama_version(_OLLAMA)
         return Upstream("none")
 
+    def _engine(self, library: Library, residency: Residency, upstreams: UpstreamModels) -> TextEngine:
+        if self._spans is None:
+            return TextEngine(library, residency, upstreams)
+        return TracedEngine(library, residency, upstreams, self._spans)
+
     def _application(self, engine: TextEngine, default: Upstream) -> ASGIApp:
         """The engine's doors, or those of the servers in its place, behind the guard."""
         settings = self._settings
@@ -162,7 +175,11 @@ class TextServer:
             for each in settings.upstream[:-1]
         }
         if by_model:
-            app = Sorting(app, by_model, bodies)
+            listed = Together(app, own, by_model) if app is not own else app
+            app = Sorting(listed, by_model, bodies)
+        app = Metrics(app, engine)
+        if self._spans is not None:
+            app = Clients(app)
         return Guard(app, origins=settings.origins, loopback=is_loopback(settings.host.host), keys=self._keys)
 
     def _ollama(self, url: str) -> Passing:
@@ -174,28 +191,16 @@ class TextServer:
         host, port = address[:2]
         logger.info("Started text at %s:%d", host, port)
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        url = f"{'https' if self._certificate else 'http'}://{shown}:{port}"
         if default.kind in ("ollama", "openai"):
-            logger.info("Ollama's API and OpenAI's (/v1) at http://%s:%d, answered by %s", shown, port, default)
+            logger.info("Ollama's API and OpenAI's (/v1) at %s, answered by %s", url, default)
         else:
-            count = len(await library.models())
-            logger.info("Ollama's API and OpenAI's (/v1) at http://%s:%d; models: %d", shown, port, count)
+            logger.info("Ollama's API and OpenAI's (/v1) at %s; models: %d", url, len(await library.models()))
         if is_loopback(self._settings.host.host):
             logger.info("Only this machine reaches it; for containers and others give --host and --api-key-file")
 
     async def _serve(self, app: ASGIApp, bound: Any) -> int:
-        config = uvicorn.Config(
-            app,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=self._settings.exit_timeout_secs,
-        )
-        self._server = server = _Server(config)
+        self._server = server = TextListener(app, self._certificate, self._settings.exit_timeout_secs)
         server.should_exit = self._signalled.is_set()
         await server.serve([bound])
         late = [task for task in server.server_state.tasks if not task.done()]
@@ -214,14 +219,6 @@ class TextServer:
         self._signalled.set()
         if self._server is not None:
             self._server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's, which leaves signals to whoever runs it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def _close(*closing: Residency | Library | UpstreamModels | Passing) -> None:
@@ -246,6 +243,13 @@ def _limits(settings: TextSettings) -> Limits:
         kv_cache_type=settings.kv_cache_type,
         flash_attention=settings.flash_attention,
     )
+
+
+def _certificate(settings: TextSettings) -> Certificate | None:
+    if not settings.is_encrypted:
+        return None
+    files = settings.server_cert, settings.server_key, settings.root_cert
+    return Certificate("--", *files, mutual=settings.use_ssl_mutual, protocols=("http/1.1",))
 
 
 def _seconds(flag: str, text: str) -> float:

@@ -5,6 +5,8 @@ They take the same paths and bodies as a model's own process, so that the engine
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +15,15 @@ import orjson
 
 from bident.errors import Code, ServeError
 from bident.settings.addresses import Upstream
-from bident.text.answering.asked import Server
+from bident.text.answering.asked import RemoteModel, Server
 from bident.text.names import ModelName
 from bident.wire.shown import shown
 
+logger = logging.getLogger("bident.text")
+
 _CONNECT_SECONDS = 10.0
+_LIST_SECONDS = 3.0
+"""A list of models is complete without those of a server that takes longer to name them."""
 _SILENCE_SECONDS = 600.0
 """As long as a server may think before the next bytes of its answer."""
 _LARGEST_ANSWER = 256 << 20
@@ -66,6 +72,19 @@ class OpenaiUpstream:
             raise self._refused(response.status_code, whole)
         return self._object(whole)
 
+    async def models(self) -> list[str]:
+        """What its models are called. Raises ServeError."""
+        try:
+            response = await self._client.get(self._where("/v1/models"), timeout=_LIST_SECONDS)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        if response.status_code != httpx.codes.OK:
+            raise self._refused(response.status_code, response.content)
+        listed = self._object(response.content).get("data")
+        if not isinstance(listed, list):
+            raise self._strange("its list of models is none")
+        return [each["id"] for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)]
+
     async def close(self) -> None:
         """Let its connections go."""
         await self._client.aclose()
@@ -113,7 +132,7 @@ class OpenaiUpstream:
 
 
 class UpstreamModels:
-    """The models that OpenAI-compatible servers answer for: those that are named, or all that are not."""
+    """The models that other servers answer for: those that are named, and all others where one is the default."""
 
     def __init__(self, upstreams: Sequence[Upstream], api_key: str = "") -> None:
         openai = [each for each in upstreams if each.kind == "openai"]
@@ -122,11 +141,33 @@ class UpstreamModels:
         self._default = next((each for each in openai if not each.model), None)
 
     def find(self, model: str) -> Server | None:
-        """The server that answers for ``model``; None where that is the engine inside."""
-        upstream = self._by_model.get(model_key(model), self._default)
+        """The OpenAI-compatible server that answers for ``model``; None where it is not for the engine to ask one."""
+        upstream = self._of(model)
         if upstream is None or upstream.kind != "openai":
             return None
-        return Server(self._by_url[upstream.url], is_native=False, model=model)
+        return Server(self._by_url[upstream.url], is_native=False, model=upstream.model or model)
+
+    def remote(self, model: str) -> RemoteModel | None:
+        """Where ``model`` is, if another server answers for it; whether that has it is not asked."""
+        upstream = self._of(model)
+        if upstream is None or upstream.kind == "none":
+            return None
+        return RemoteModel(upstream.model or model, upstream.url)
+
+    async def listed(self) -> list[RemoteModel]:
+        """The models that are named, and those that the default server says it has, if it answers soon."""
+        named = [RemoteModel(each.model, each.url) for each in self._by_model.values() if each.kind != "none"]
+        if self._default is None:
+            return named
+        try:
+            found = await asyncio.wait_for(self._by_url[self._default.url].models(), _LIST_SECONDS)
+        except (ServeError, asyncio.TimeoutError) as error:
+            logger.warning("the models of %s are not listed: %s", self._default.url, error or "it takes too long")
+            return named
+        return named + [RemoteModel(each, self._default.url) for each in found if model_key(each) not in self._by_model]
+
+    def _of(self, model: str) -> Upstream | None:
+        return self._by_model.get(model_key(model), self._default)
 
     async def close(self) -> None:
         """Let all connections go."""

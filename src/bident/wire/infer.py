@@ -61,8 +61,8 @@ class Spent:
         self.infer_ns = 0
         self.output_ns = 0
 
-    def add(self, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        """Add one of them: its wait, and what its batch took for inputs, in the model, and for outputs."""
+    def add(self, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int, rows: int = 0) -> None:
+        """Add one of them: its wait, what its batch took for inputs, in the model and for outputs, and its rows."""
         self.queue_ns += queue_ns
         self.input_ns += input_ns
         self.infer_ns += infer_ns

@@ -117,6 +117,11 @@ class Usage:
     truncated_tokens: int = 0
     """How many tokens of the conversation were left out because they did not fit; never silently."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether prompt and answer fill the context: what was answered had to end there."""
+        return 0 < self.context_length <= self.prompt_tokens + self.answer_tokens
+
 
 @dataclass(frozen=True)
 class TextEnd:

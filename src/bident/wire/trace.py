@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from bident.errors import Code, ServeError
 from bident.wire.infer import Spent
+from bident.wire.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from bident.wire.infer import InferInput, InferRequest, InferResponse
@@ -48,6 +50,9 @@ class Recorder(Protocol):
     def number(self) -> int:
         """The id of the next trace."""
 
+    def place(self, above: TraceContext | None) -> TraceContext | None:
+        """The span of a trace whose parent, or client, is at ``above``; None where there is no larger trace."""
+
     def complete(self, root: Trace) -> None:
         """``root`` and its ``family`` have all ended."""
 
@@ -55,9 +60,9 @@ class Recorder(Protocol):
 class Trace:
     """Of one request. Doors ``stamp``, the engine does the rest; all of it on the event loop.
 
-    ``timestamps`` and ``tensors`` are what is wanted. ``context`` is the W3C trace context that came with the
-    request, as a JSON object of its headers. ``family``, of a trace without a parent, is this one and those of all
-    requests made on its behalf.
+    ``timestamps`` and ``tensors`` are what is wanted. ``above`` is the span of a larger trace that this one is part
+    of, ``place`` its own, ``context`` that as models get it. ``family``, of a trace without a parent, is this one and
+    those of all requests made on its behalf.
     """
 
     __slots__ = (
@@ -67,15 +72,18 @@ class Trace:
         "_open",
         "_recorder",
         "_root",
+        "above",
+        "batch_size",
         "begun_at",
         "computed",
-        "context",
+        "error",
         "events",
         "family",
         "id",
         "model_name",
         "model_version",
         "parent_id",
+        "place",
         "request_id",
         "tensors",
         "timestamps",
@@ -87,14 +95,15 @@ class Trace:
         *,
         timestamps: bool,
         tensors: bool,
-        context: str | None = None,
+        above: TraceContext | None = None,
         parent: Trace | None = None,
     ) -> None:
         self.id = recorder.number()
         self.parent_id = 0 if parent is None else parent.id
         self.timestamps = timestamps
         self.tensors = tensors
-        self.context = context
+        self.above = above if parent is None else parent.place
+        self.place: TraceContext | None = recorder.place(self.above)
         self.model_name = ""
         self.model_version = 0
         self.request_id = ""
@@ -103,6 +112,10 @@ class Trace:
         """How many of the events came before the request reached its model."""
         self.computed: tuple[Moment, ...] = ()
         """When the model ran; noted at the end, where Triton has it."""
+        self.batch_size = 0
+        """Rows of the batch that it ran in; 0 if it did not run."""
+        self.error: tuple[str, str] | None = None
+        """Why there is no result: a code's word, and the message."""
         self.family: list[Trace] = []
         self._root: Trace = self if parent is None else parent._root
         self._open = 0
@@ -113,9 +126,12 @@ class Trace:
 
     def child(self) -> Trace:
         """The trace of a request that is made on behalf of this one."""
-        return Trace(
-            self._recorder, timestamps=self.timestamps, tensors=self.tensors, context=self.context, parent=self
-        )
+        return Trace(self._recorder, timestamps=self.timestamps, tensors=self.tensors, parent=self)
+
+    @property
+    def context(self) -> str | None:
+        """The W3C trace context for who works on the request, as a JSON object of headers."""
+        return None if self.place is None else self.place.as_json()
 
     @property
     def is_root(self) -> bool:
@@ -150,12 +166,19 @@ class Trace:
 
     def answer(self, response: InferResponse) -> None:
         """The model has given ``response``, which is about to be written."""
+        if response.error is not None:
+            self.fail(response.error)
         if self.tensors and response.columns:
             for output in response.outputs:
                 shape = output.array.shape
                 self._see("TENSOR_BACKEND_OUTPUT", output.name, output.datatype.name, shape, output.array)
         if self.is_root:
             self.stamp("INFER_RESPONSE_COMPLETE")
+
+    def fail(self, error: BaseException) -> None:
+        """The request, or a part of its answer, has failed. Kept are words: an exception holds on to all it passed."""
+        code = error.code if isinstance(error, ServeError) else Code.INTERNAL
+        self.error = (code.value, str(error))
 
     def end(self) -> None:
         """Nothing more happens to the request. Says so once, however often it is called."""
@@ -191,8 +214,9 @@ class TracedSpent(Spent):
         self._request = request
         self._outer = outer
 
-    def add(self, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+    def add(self, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int, rows: int = 0) -> None:
         """The request waited so long, and its batch took so long for inputs, in the model, and for outputs."""
+        self._trace.batch_size = rows
         start = self._request.queued_ns + queue_ns
         ends = accumulate((start, input_ns, infer_ns, output_ns))
         self._trace.computed = tuple(map(Moment, COMPUTE, ends))

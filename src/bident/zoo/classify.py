@@ -143,7 +143,7 @@ def _recipes(family: _Family) -> tuple[Recipe, Recipe, Recipe]:
         name=f"{family.name}_preprocess",
         summary=f"first step of {family.name}: files to pixels",
         backend="python",
-        version=1,
+        version=2,
         write=partial(_write_preprocess, family),
         questions=_preprocess_questions,
         has_weights=False,

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from bident.cli import background, main, screen
-from bident.cli.record import STATE_DIR, Record
+from bident.local.record import STATE_DIR, Record
 from bident.wire.datatypes import BYTES, DATATYPES, from_numpy
 from bident.wire.infer import element_count
 from bident.wire.tensor import pack, unpack

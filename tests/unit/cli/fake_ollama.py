@@ -28,6 +28,8 @@ class FakeOllama:
     """``pieces`` are the messages of the next answers; ``statuses`` what long work says."""
 
     models: dict[str, list[str]] = field(default_factory=lambda: {"smollm2:latest": ["completion"]})
+    faults: dict[str, str] = field(default_factory=dict)
+    """Models that are listed and cannot be used, and why."""
     pieces: list[dict[str, Any]] = field(default_factory=lambda: [{"content": "Hello"}, {"content": " you"}])
     end: dict[str, Any] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=lambda: [{"status": "success"}])
@@ -50,7 +52,7 @@ class FakeOllama:
             return self.refusal[0], "application/json", json.dumps({"error": self.refusal[1]}).encode()
         plain = {
             "/api/version": {"version": "0.14.0"},
-            "/api/tags": {"models": [self._entry(name) for name in self.models]},
+            "/api/tags": {"models": [self._entry(name) for name in (*self.models, *self.faults)]},
             "/api/ps": {"models": self.loaded},
             "/api/embed": {"embeddings": [[0.5, -1.5]]},
             "/api/generate": {"done": True},
@@ -74,7 +76,8 @@ class FakeOllama:
     def _entry(self, name: str) -> dict[str, Any]:
         details = {"parameter_size": "134.52M", "quantization_level": "Q4_1"}
         moment = "2026-11-30T12:00:00.123456789Z"
-        return {"name": name, "size": 98_000_000, "modified_at": moment, "details": details}
+        entry = {"name": name, "size": 98_000_000, "modified_at": moment, "details": details}
+        return {**entry, "fault": self.faults[name]} if name in self.faults else entry
 
     def _show(self, name: str) -> tuple[int, str, bytes]:
         known = (name if ":" in name else f"{name}:latest").lower()

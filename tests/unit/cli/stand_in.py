@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bident.cli.record import STATE_DIR
+from bident.local.record import STATE_DIR
 
 SERVER = """
 import json, os, signal, sys, threading, time

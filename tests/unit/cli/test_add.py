@@ -20,10 +20,10 @@ import xgboost
 from google.protobuf import text_format
 from onnx import TensorProto, helper
 
-from bident.cli import process
 from bident.cli.detect import detect
-from bident.cli.record import STATE_DIR, Record
 from bident.errors import ServeError
+from bident.local import process
+from bident.local.record import STATE_DIR, Record
 from bident.model.proto import pb
 from tests.unit.cli.conftest import Bident, FakeServer
 
@@ -95,7 +95,7 @@ def archive(*names: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"GGUF\x03\x00\x00\x00", "it belongs to the text engine, which comes later"),
+        (b"GGUF\x03\x00\x00\x00", "it belongs to the text engine; give it that with 'bident pull "),
         (pickle.dumps({"a": [1, 2]}), "Export the model instead (scikit-learn: skl2onnx"),
         (archive("m/data.pkl", "m/code/x.py"), "a TorchScript model"),
         (archive("m/data.pkl"), "torch.onnx.export"),

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bident.cli import background, ports, process
-from bident.cli.record import STATE_DIR, Record
+from bident.cli import background
+from bident.local import ports, process
+from bident.local.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident
 from tests.unit.cli.stand_in import SERVER, flags
 

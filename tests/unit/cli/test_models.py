@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bident.cli.record import STATE_DIR, Record
+from bident.local.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident, FakeModel, FakeServer, iris, tensor
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bident.cli import ports
-from bident.cli.record import STATE_DIR, Record
+from bident.local import ports
+from bident.local.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident
 from tests.unit.cli.stand_in import flags
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bident.cli import process
-from bident.cli.record import STATE_DIR, Record
+from bident.local import process
+from bident.local.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident, FakeModel, FakeServer, tensor
 
 IRIS = [[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]

@@ -111,3 +111,10 @@ def test_a_prefix_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_are_quoted() -> None:
     assert model_path("a/b c", "3") == "/v2/models/a%2Fb%20c/versions/3"
+
+
+@pytest.mark.parametrize("url", ["", "http://", "ftp://x", "http://foo bar", "http://a\x7f", "http://x:99999", "x:y"])
+def test_what_is_no_address_is_said(url: str) -> None:
+    with pytest.raises(ServeError, match=r"expected something like http://127\.0\.0\.1:8000") as caught:
+        Client(url)
+    assert caught.value.code is Code.INVALID_ARG

@@ -43,6 +43,11 @@ def test_lists_angles_and_repetition_mean_the_same():
     assert all(other == first for other in others)
 
 
+def test_a_latin_1_letter_for_a_word_is_refused_with_its_line():
+    with pytest.raises(ConfigError, match="2:1: a byte that is no UTF-8"):
+        pbtxt.parse(b"# \xe9\ninput { data_type:\xceTYPE_STRING }", "x")
+
+
 def test_a_latin_1_comment_is_a_comment():
     assert pbtxt.parse(b"# caf\xe9\nmax_batch_size: 8", "x").max_batch_size == 8
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bident.errors import Code, ServeError, SettingsError
-from bident.observe.trace_settings import TraceSetting, TraceStart, described, problem, read_changes
+from bident.observe.span_settings import SpanSettings
+from bident.observe.trace_settings import TraceSetting, TraceStart
 from bident.settings.values import Named
 
 
@@ -44,7 +45,6 @@ def test_the_levels_of_old(words: list[str], level: set[str]) -> None:
 @pytest.mark.parametrize(
     ("option", "fragment"),
     [
-        (("", "mode", "opentelemetry"), "exporting spans is not built yet; --trace-config mode=triton"),
         (("", "mode", "jaeger"), "invalid value for trace mode option: jaeger"),
         (("", "lvl", "OFF"), "there is no 'lvl'; there are count, level, mode, rate"),
         (("triton", "url", "x"), "there is no 'triton,url'"),
@@ -59,18 +59,34 @@ def test_what_the_command_line_cannot_say(option: tuple[str, str, str], fragment
     assert fragment in refused.value.message
 
 
-def test_options_of_the_other_mode_are_left_to_it() -> None:
-    assert start(("opentelemetry", "url", "x")) == start()
+def test_options_of_the_other_mode_change_nothing() -> None:
+    assert start(("opentelemetry", "url", "http://h:1/v1/traces")) == start()
+
+
+def test_the_mode_opentelemetry() -> None:
+    said = start(
+        ("", "mode", "opentelemetry"),
+        ("", "level", "TIMESTAMPS"),
+        ("", "rate", "0"),
+        ("opentelemetry", "url", "http://h:1/v1/traces"),
+        ("opentelemetry", "resource", "service.name=a"),
+        ("opentelemetry", "resource", "b=c=d"),
+        ("opentelemetry", "bsp_schedule_delay", "7"),
+    )
+
+    assert said.mode == "opentelemetry"
+    assert said.spans == SpanSettings("http://h:1/v1/traces", {"service.name": "a", "b": "c=d"}, 2048, 7, 512)
+    assert said.problem(said.setting) == ""
 
 
 def test_why_nothing_is_traced() -> None:
-    assert problem(TraceSetting(rate=0), "f").startswith("sample rate must be non-zero: ")
-    assert problem(TraceSetting(), "").startswith("trace file name is not given: ")
-    assert problem(TraceSetting(), "f") == ""
+    assert TraceStart(file="f").problem(TraceSetting(rate=0)).startswith("sample rate must be non-zero: ")
+    assert TraceStart().problem(TraceSetting()).startswith("trace file name is not given: ")
+    assert TraceStart(file="f").problem(TraceSetting()) == ""
 
 
 def test_what_clients_get() -> None:
-    assert described(TraceSetting(frozenset({"TENSORS", "TIMESTAMPS"}), 1, -1, 2), "f") == {
+    assert TraceStart(file="f").described(TraceSetting(frozenset({"TENSORS", "TIMESTAMPS"}), 1, -1, 2)) == {
         "trace_level": ["TIMESTAMPS", "TENSORS"],
         "trace_rate": "1",
         "trace_count": "-1",
@@ -78,20 +94,48 @@ def test_what_clients_get() -> None:
         "trace_file": "f",
         "trace_mode": "triton",
     }
-    assert described(TraceSetting(), "")["trace_level"] == ["OFF"]
+    assert TraceStart().described(TraceSetting())["trace_level"] == ["OFF"]
+
+
+def test_what_clients_get_of_the_mode_opentelemetry() -> None:
+    spans = SpanSettings("https://name:secret@h/v1/traces", {"a": "b", "c": "d"})
+    assert TraceStart(spans=spans).described(TraceSetting()) == {
+        "trace_level": ["OFF"],
+        "trace_rate": "1000",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "url": "https://h/v1/traces",
+        "resource": "a=b,c=d",
+        "bsp_max_queue_size": "2048",
+        "bsp_schedule_delay": "5000",
+        "bsp_max_export_batch_size": "512",
+    }
+
+
+def test_what_clients_cannot_say_of_spans() -> None:
+    made = TraceStart(spans=SpanSettings())
+    assert made.read_changes({"trace_mode": "opentelemetry", "log_frequency": None}) == {"log_frequency": None}
+    for changes in ({"trace_mode": "triton"}, {"log_frequency": "5"}, {"trace_file": "t"}):
+        with pytest.raises(ServeError) as refused:
+            made.read_changes(changes)
+        assert refused.value.code is Code.UNSUPPORTED
 
 
 def test_what_clients_say() -> None:
-    assert read_changes({"trace_level": ["TENSORS"], "trace_rate": "4294967295", "trace_count": -1}) == {
+    assert TraceStart().read_changes({"trace_level": ["TENSORS"], "trace_rate": "4294967295", "trace_count": -1}) == {
         "level": frozenset({"TENSORS"}),
         "rate": 4294967295,
         "count": -1,
     }
-    assert read_changes({"trace_level": None, "log_frequency": None, "trace_mode": "triton"}) == {
+    assert TraceStart().read_changes({"trace_level": None, "log_frequency": None, "trace_mode": "triton"}) == {
         "level": None,
         "log_frequency": None,
     }
-    assert read_changes({"trace_level": []}) == read_changes({"trace_level": ["OFF"]}) == {"level": frozenset()}
+    assert (
+        TraceStart().read_changes({"trace_level": []})
+        == TraceStart().read_changes({"trace_level": ["OFF"]})
+        == {"level": frozenset()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +159,7 @@ def test_what_clients_say() -> None:
 )
 def test_what_clients_cannot_say(changes: dict[str, Any], code: Code, fragment: str) -> None:
     with pytest.raises(ServeError) as refused:
-        read_changes(changes)
+        TraceStart().read_changes(changes)
 
     assert refused.value.code is code
     assert fragment in refused.value.message
@@ -124,4 +168,4 @@ def test_what_clients_cannot_say(changes: dict[str, Any], code: Code, fragment: 
 @given(st.dictionaries(st.sampled_from(["trace_level", "trace_rate", "trace_count", "log_frequency"]), st.text()))
 def test_any_text_is_read_or_refused(changes: dict[str, str]) -> None:
     with suppress(ServeError):
-        read_changes(changes)
+        TraceStart().read_changes(changes)

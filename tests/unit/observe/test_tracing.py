@@ -19,7 +19,7 @@ import pytest
 from bident.errors import Code, ServeError
 from bident.observe.trace_settings import TraceSetting, TraceStart
 from bident.observe.trace_text import text
-from bident.observe.tracing import Tracing, propagated
+from bident.observe.tracing import Tracing
 from bident.wire.datatypes import DATATYPES
 from bident.wire.infer import InferInput, InferRequest
 from bident.wire.trace import Trace
@@ -91,7 +91,7 @@ def test_the_file_is_whole_after_each_trace(tmp_path: Path) -> None:
 def drain(made: Tracing) -> None:
     """Wait until what is there has been written."""
     done = threading.Event()
-    made._files.do(done.set)
+    made._sink.do(done.set)  # type: ignore[attr-defined]
     assert done.wait(10)
 
 
@@ -243,7 +243,7 @@ def test_a_disk_that_becomes_full_costs_only_what_comes_then(tmp_path: Path, mon
     monkeypatch.setattr("bident.observe.trace_files.FileIO", Disk)
     made = tracing(tmp_path)
     for is_full in (False, True, False):
-        made._files.do(partial(setattr, Disk, "is_full", is_full))
+        made._sink.do(partial(setattr, Disk, "is_full", is_full))
         ask(made)
     made.close(10)
     Disk.is_full = True
@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_dropped(
     monkeypatch.setattr("bident.observe.trace_files._MOST_WAITING", 2)
     made = tracing(tmp_path)
     waiting: list[Any] = []
-    monkeypatch.setattr(made._files, "do", waiting.append)
+    monkeypatch.setattr(made._sink, "do", waiting.append)
     ask(made, 5)
     for step in waiting:
         step()
@@ -296,21 +296,3 @@ def test_tensors_as_text(
     assert model == {"id": 1, "model_name": "m", "model_version": 1}
     said = {"name": "X", "data": expected, "shape": ",".join(map(str, shape)), "dtype": word}
     assert seen == {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": said}
-
-
-PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def test_the_context_of_a_larger_trace_goes_on() -> None:
-    headers = {b"traceparent": PARENT, b"tracestate": b"a=b"}
-    assert json.loads(propagated(headers) or "") == {"traceparent": PARENT.decode(), "tracestate": "a=b"}
-    assert json.loads(propagated({b"traceparent": PARENT}) or "") == {"traceparent": PARENT.decode()}
-
-
-@pytest.mark.parametrize(
-    "parent",
-    [b"", b"x", PARENT.upper(), PARENT + b"-", b"ff" + PARENT[2:], b"00-" + b"0" * 32 + PARENT[35:], PARENT + b"\n"],
-)
-def test_a_context_that_is_none_is_left_alone(parent: bytes) -> None:
-    assert propagated({b"traceparent": parent}) is None
-    assert propagated({}) is None

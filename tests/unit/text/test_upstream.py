@@ -116,5 +116,27 @@ def test_who_answers_for_which_model() -> None:
     urls = {name: server.asked.url for name, server in found.items() if server is not None}  # type: ignore[attr-defined]
     assert urls == {"a": URL, "a:latest": URL, "A": URL, "gpt/x/y/z": "http://all.example"}
     assert found["a:latest"] is not None
-    assert (found["a:latest"].model, found["a:latest"].is_native) == ("a:latest", False)
+    assert (found["a:latest"].model, found["a:latest"].is_native) == ("a", False)
     assert UpstreamModels([Upstream("openai", URL, "a"), Upstream("none")]).find("c") is None
+
+
+def listing(answer: httpx.Response, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is listed by upstreams for ``a``, ``b`` and ``c``, and a default one that gives ``answer``."""
+    transport = httpx.MockTransport(lambda request: answer)
+    monkeypatch.setattr(upstream, "OpenaiUpstream", lambda url, key: OpenaiUpstream(url, key, transport))
+    named = (Upstream("openai", URL, "a"), Upstream("ollama", "http://o.example", "b"), Upstream("none", "", "c"))
+    models = UpstreamModels([*named, Upstream("openai", "http://all.example/v1")])
+    return [(each.name, each.url) for each in asyncio.run(models.listed())]
+
+
+def test_models_elsewhere_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [("a", URL), ("b", "http://o.example")]
+    found = {"data": [{"id": "gpt/x"}, {"id": "a:latest"}, {"id": 1}, "c"]}
+    assert listing(httpx.Response(200, json=found), monkeypatch) == [*named, ("gpt/x", "http://all.example/v1")]
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(401), httpx.Response(200, text="<html>"), httpx.Response(200, json={})]
+)
+def test_a_server_that_lists_nothing_is_left_out(answer: httpx.Response, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listing(answer, monkeypatch) == [("a", URL), ("b", "http://o.example")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import random
 import struct
@@ -174,8 +175,10 @@ def test_the_middle_is_the_middle():
     [
         (b"", "neither JPEG nor PNG, or cut short: 0 bytes"),
         (b"hello", r"5 bytes that begin with b'hello'"),
-        (b"/9j/4AAQSkZJRg", "it is base64 text: send the file's bytes themselves"),
-        (b"iVBORw0KGgo", "base64"),
+        (b"/9j/", "its 3 bytes begin as those of a JPEG, but the header is damaged or cut short"),
+        (b"iVBORw0KGgo", "it begins as base64 text, and cannot be read as that: Incorrect padding"),
+        (b"/9j/4AAQ-not base64-", "it begins as base64 text, and cannot be read as that"),
+        (b"data:image/png;base64", "neither JPEG nor PNG, or cut short: 0 bytes"),
         (b"\xff\xd8\xff", "its 3 bytes begin as those of a JPEG, but the header is damaged or cut short"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rJUNK" + b"x" * 17, "its 33 bytes begin as those of a PNG, but the header is d"),
         (b"%!PS-Adobe-3.0 EPSF-3.0", "neither JPEG nor PNG"),
@@ -184,6 +187,15 @@ def test_the_middle_is_the_middle():
 def test_what_is_no_picture(data, reason):
     with pytest.raises(PictureError, match=reason):
         Picture(data, LIMIT)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("head", ["", "data:image/any;base64,"])
+@pytest.mark.parametrize("write", [base64.b64encode, base64.encodebytes])
+def test_base64_text_is_the_file_it_stands_for(kind, head, write):
+    """JSON cannot hold the bytes of a file; some programs break such text into lines."""
+    data = encode(photo(), kind)
+    np.testing.assert_array_equal(whole(head.encode() + write(data)), whole(data))
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 5), (7, 0)])

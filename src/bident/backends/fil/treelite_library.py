@@ -165,6 +165,13 @@ class TreeliteModel:
         """Whether thresholds and leaves are float64 (LightGBM's are)."""
         return self._type == b"float64"
 
+    def checkpoint(self) -> bytes:
+        """The model as a treelite checkpoint, which any treelite of the same major version reads."""
+        data, length = ctypes.POINTER(ctypes.c_char)(), ctypes.c_size_t()
+        _call("TreeliteSerializeModelToBytes", self._handle, ctypes.byref(data), ctypes.byref(length))
+        # Treelite's own buffer, which lasts until this thread's next call.
+        return ctypes.string_at(data, length.value)
+
     def predict(self, rows: NDArray[np.float32], settings: GtilSettings) -> NDArray[np.float32]:
         """Postprocessed scores [N, classes] of ``rows`` [N, features], C-contiguous."""
         dtype = np.float64 if self.is_double else np.float32

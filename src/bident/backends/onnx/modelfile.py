@@ -103,7 +103,7 @@ def _diagnose_graph(path: Path, size: int) -> str:
         )
     if not model.HasField("graph"):
         return f"the file's {size} bytes hold no ONNX graph: export the model again"
-    return next(_weight_file_problems(path, model.graph), "") or _foreign(model) or _newer(model)
+    return next(weight_file_problems(path, model.graph), "") or _foreign(model) or _newer(model)
 
 
 def _newer(model: Any) -> str:
@@ -131,7 +131,7 @@ def _foreign(model: Any) -> str:
     return ""
 
 
-def _weight_file_problems(path: Path, graph: Any) -> Iterator[str]:
+def weight_file_problems(path: Path, graph: Any) -> Iterator[str]:
     """One line per weight that lies in an external file and cannot be had from it."""
     for tensor in graph.initializer:
         if not tensor.external_data:

@@ -41,6 +41,8 @@ logger = logging.getLogger("bident.http")
 
 _ANSWERED = Outcome.ANSWERED
 _OCTETS = b"application/octet-stream"
+_JSON_ALONE = b"application/json"
+"""The ``Accept`` of a client that can read nothing else, such as a no-code tool; libraries add ``*/*``."""
 
 
 class V2:
@@ -146,6 +148,8 @@ class V2:
         read = compat.parse if self._compatible else parse
         if header_length == 0 or (not body and self._compatible):
             request, answering = parse_raw(model, servable.config, body, exchange.received_ns)
+            if exchange.headers.get(b"accept") == _JSON_ALONE and not self._compatible:
+                answering = JSON_ANSWER
         elif len(body) > READ_HERE and is_long(body, header_length, READ_HERE):
             return self._infer_long(
                 exchange, partial(read, model, body, header_length, exchange.received_ns, self._memory)

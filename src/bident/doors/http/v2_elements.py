@@ -35,7 +35,7 @@ def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: in
         if isinstance(data, np.ndarray):
             _check_count(name, shape, count, data.size)
             return narrow(name, datatype, data).reshape(shape)
-        hint = "; it is a string that holds JSON: send the array itself" if isinstance(data, str) else ""
+        hint = _string_hint(data) if isinstance(data, str) else ""
         raise MalformedError(
             f"Unable to parse 'data': attempt to access JSON non-array as array for input {shown(name)}{hint}"
         )
@@ -52,6 +52,13 @@ def tensor_data(name: str, datatype: DataType, shape: tuple[int, ...], count: in
     if count <= LIST_LIMIT:
         return data
     return to_array(name, datatype, data).reshape(shape)
+
+
+def _string_hint(data: str) -> str:
+    """What is probably meant by a string where an array belongs."""
+    if data.lstrip().startswith("["):
+        return "; it is a string that holds JSON: send the array itself"
+    return "; it is one string: send an array, also of one element"
 
 
 def refuse_elements(name: str, datatype: DataType, elements: list[Any]) -> None:

@@ -39,8 +39,22 @@ class Server:
     load_ns: int = 0
 
 
+@dataclass(frozen=True)
+class RemoteModel:
+    """A model that another server, at ``url``, answers for."""
+
+    name: str
+    url: str
+
+
 class Upstreams(Protocol):
     """The models that other servers answer for."""
 
     def find(self, model: str) -> Server | None:
         """The OpenAI-compatible server that answers for ``model``, with the name it has there."""
+
+    def remote(self, model: str) -> RemoteModel | None:
+        """Where ``model`` is, if another server answers for it."""
+
+    async def listed(self) -> list[RemoteModel]:
+        """The models that are known to be elsewhere."""

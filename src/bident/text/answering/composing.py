@@ -15,7 +15,7 @@ from bident.text.answering.fitting import IMAGE_TOKENS, Fitted, check_size, fit,
 from bident.text.answering.messages import to_openai
 from bident.text.answering.options import merged_options, sampling
 from bident.text.answering.reading import Reading
-from bident.text.answering.schema import check_schema, invalid_format
+from bident.text.answering.schema import check_schema, invalid_format, without_booleans
 from bident.text.answering.thinking import begins_thinking, template_arguments
 from bident.text.answering.tokens import apply_template, tokenize
 from bident.text.answering.tools import call_schema, is_forced, offered
@@ -228,14 +228,15 @@ class Composer:
     def _constraint(self) -> dict[str, Any]:
         """What the answer is kept to."""
         if is_forced(self.request):
-            schema = call_schema(self.tools, self.request.tool_choice.name)
+            schema = without_booleans(call_schema(self.tools, self.request.tool_choice.name))
             return {"json_schema": {**schema, "x-guidance": {**_GUIDANCE, **_COMPACT}}}
         asked = self._schema()
         if asked is None:
             return {}
         if not self.server.is_native:
             return {"response_format": _response_format(asked)}
-        return {"json_schema": {**({"type": "object"} if isinstance(asked, bool) else asked), "x-guidance": _GUIDANCE}}
+        schema = {"type": "object"} if isinstance(asked, bool) else without_booleans(asked)
+        return {"json_schema": {**schema, "x-guidance": _GUIDANCE}}
 
     def _schema(self) -> Mapping[str, Any] | bool | None:
         """The schema of ``format``; True for any JSON."""

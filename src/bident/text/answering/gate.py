@@ -20,7 +20,7 @@ def check_answerable(model: TextModel, request: TextRequest) -> None:
         raise invalid_arg(f"n is {request.count}; 1 to {_MOST_ANSWERS} answers can be asked for")
     if request.tools and request.tool_choice.mode != "none" and not _shows_tools(model, request):
         raise invalid_arg(
-            f"{model.name.full} does not support tools: its template has no place for them; use a model that was "
+            f"{model.name.short} does not support tools: its template has no place for them; use a model that was "
             "trained with tools, or create one from it with a TEMPLATE that shows .Tools"
         )
     if request.think and "thinking" not in can:

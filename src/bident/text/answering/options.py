@@ -85,6 +85,7 @@ def sampling(request: TextRequest, options: Mapping[str, Any], server: Server) -
         return _openai_sampling(request)
     context = server.context_length
     payload = {name: options[name] for name in _SAME_NAME}
+    payload["repeat_penalty"] = _repeat_penalty(options["repeat_penalty"])
     payload["seed"] = _seed(options["seed"])
     payload["n_predict"] = _token_limit(options["num_predict"], context)
     payload["n_keep"] = max(-1, min(options["num_keep"], context))
@@ -105,6 +106,16 @@ def _openai_sampling(request: TextRequest) -> dict[str, Any]:
     if request.logit_bias:
         payload["logit_bias"] = {str(token): bias for token, bias in request.logit_bias.items()}
     return payload
+
+
+def _repeat_penalty(asked: float) -> float:
+    """A factor, 1 for none. 0 is no penalty either: LiteLLM writes OpenAI's ``frequency_penalty`` in its place.
+
+    Raises INVALID_ARG below 0.
+    """
+    if asked < 0:
+        raise invalid_arg(f'option "repeat_penalty" must not be negative, and is {asked:g}; 1 is no penalty')
+    return asked or 1.0
 
 
 def _seed(seed: int) -> int:

@@ -55,6 +55,29 @@ def violation(value: Any, schema: Schema) -> str:
         return "$ is nested too deeply to be checked"
 
 
+def without_booleans(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """``schema``, which is checked, as llama.cpp reads it: its schemas are objects, never ``true`` or ``false``.
+
+    ``true`` is ``{}``; a ``false`` for ``items`` is the number of elements that there are before it.
+    """
+    written = dict(schema)
+    for keyword in filter(written.__contains__, _BY_NAME):
+        written[keyword] = {name: _as_object(part) for name, part in schema[keyword].items()}
+    for keyword in filter(written.__contains__, _LISTS):
+        parts = [part for part in schema[keyword] if keyword != "allOf" or part is not True]
+        written[keyword] = [_as_object(part) for part in parts or [{}]]
+    for keyword in filter(written.__contains__, _SINGLE):
+        written[keyword] = _as_object(schema[keyword])
+    if written.get("items") is False:
+        del written["items"]
+        written["maxItems"] = min(_bound(schema, "maxItems", math.inf), len(schema.get("prefixItems", ())))
+    return written
+
+
+def _as_object(schema: Any) -> Any:
+    return without_booleans(schema) if isinstance(schema, Mapping) else {} if schema is True else schema
+
+
 def invalid_format(problem: str) -> ServeError:
     """Ollama's words for a ``format`` that is none."""
     return invalid_arg(f'invalid format: {problem}; expected "json" or a valid JSON Schema object')
@@ -136,16 +159,26 @@ class _Checker:
             if not isinstance(parts, Mapping):
                 raise invalid_format(f"{place}/{keyword} is no object")
             for name, part in parts.items():
+                _check_possible(part, f"{place}/{keyword}/{name}")
                 self.check(part, f"{place}/{keyword}/{name}", depth + 1)
         for keyword in _LISTS:
             parts = schema.get(keyword, [])
             if not isinstance(parts, list) or (keyword in schema and not parts):
                 raise invalid_format(f"{place}/{keyword} is no list of schemas")
             for number, part in enumerate(parts):
+                _check_possible(part, f"{place}/{keyword}/{number}")
                 self.check(part, f"{place}/{keyword}/{number}", depth + 1)
         for keyword in _SINGLE:
             if keyword in schema:
                 self.check(schema[keyword], f"{place}/{keyword}", depth + 1)
+
+
+def _check_possible(part: Any, place: str) -> None:
+    if part is False:
+        raise invalid_format(
+            f"{place} is false, which no value satisfies: leave that part out (additionalProperties: false keeps out "
+            "all properties that are not named)"
+        )
 
 
 class _Validator:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 _HEAD_BYTES = 64 * 1024
 _HEAD_SECONDS = 30.0
 """From the first byte of a request, or from connecting, to the end of its headers."""
+_WITHOUT_CHUNKS = "1.0"
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection reads heads of any length for any time; this one does neither."""
+    """uvicorn's connection reads heads of any length for any time, and sends chunks to clients of HTTP/1.0, which know
+    none; this one does neither.
+    """
 
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -41,6 +44,8 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end_head()
         super().on_headers_complete()
+        if self.scope["http_version"] == _WITHOUT_CHUNKS:
+            _send_unchunked(self.cycle)
 
     def _expect_head(self) -> None:
         self._end_head()
@@ -61,3 +66,19 @@ class Connection(HttpToolsProtocol):
         if self._head_bytes > _HEAD_BYTES:
             # The parser passes it on as an error of its own, which uvicorn answers and closes the connection for.
             raise ValueError(f"the head of a request may have {_HEAD_BYTES} bytes")
+
+
+def _send_unchunked(cycle: RequestResponseCycle) -> None:
+    """Have an answer of unknown length end with its connection, as HTTP/1.0 has it (RFC 9112, 6.3)."""
+    send, is_measured = cycle.send, True
+
+    async def sending(message: Any) -> None:
+        nonlocal is_measured
+        if message["type"] == "http.response.start":
+            is_measured = any(name.lower() == b"content-length" for name, _ in message["headers"])
+            cycle.chunked_encoding = None if is_measured else False
+        elif not is_measured:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = sending  # type: ignore[method-assign]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bident.text.doors.moments import FOREVER, utc_moment
-from bident.text.model import TextModel
+from bident.text.answering.asked import RemoteModel
+from bident.text.doors.moments import FOREVER, UNKNOWN, utc_moment
+from bident.text.model import Details, TextModel
 from bident.text.runner.residency import Running
 from bident.text.store.card import ModelCard
 from bident.wire.text import Message
@@ -23,6 +24,32 @@ def listed_object(model: TextModel) -> dict[str, Any]:
         "capabilities": sorted(model.capabilities),
     }
     return shown | ({"fault": model.fault} if model.fault else {})
+
+
+def remote_object(model: RemoteModel) -> dict[str, Any]:
+    """A model of another server in ``/api/tags``, as Ollama writes those of its cloud; the name as it is there."""
+    return {
+        "name": model.name,
+        "model": model.name,
+        "remote_model": model.name,
+        "remote_host": model.url,
+        "modified_at": UNKNOWN,
+        "size": 0,
+        "digest": "",
+        "details": _named_details(Details(format="")),
+    }
+
+
+def remote_card(model: RemoteModel) -> dict[str, Any]:
+    """The same in ``/api/show``: what it is and can do, only its server knows."""
+    return {
+        "remote_model": model.name,
+        "remote_host": model.url,
+        "details": _named_details(Details(format="")),
+        "model_info": {},
+        "capabilities": ["completion"],
+        "modified_at": UNKNOWN,
+    }
 
 
 def running_object(running: Running) -> dict[str, Any]:
@@ -65,7 +92,13 @@ def card_object(card: ModelCard) -> dict[str, Any]:
 
 
 def _details(model: TextModel) -> dict[str, Any]:
-    details = model.details
+    return _named_details(model.details) | {
+        "context_length": model.facts.context_length,
+        "embedding_length": model.facts.embedding_length,
+    }
+
+
+def _named_details(details: Details) -> dict[str, Any]:
     return {
         "parent_model": details.parent_model,
         "format": details.format,
@@ -73,8 +106,6 @@ def _details(model: TextModel) -> dict[str, Any]:
         "families": [*details.families],
         "parameter_size": details.parameter_size,
         "quantization_level": details.quantization_level,
-        "context_length": model.facts.context_length,
-        "embedding_length": model.facts.embedding_length,
     }
 
 

@@ -7,6 +7,8 @@ from datetime import datetime
 
 FOREVER = "2318-03-10T23:47:16.854775807Z"
 """When a model is unloaded that never is: as far away as Ollama's clock reaches."""
+UNKNOWN = "0001-01-01T00:00:00Z"
+"""Go's zero."""
 
 
 def utc_nanoseconds(nanoseconds: int) -> str:

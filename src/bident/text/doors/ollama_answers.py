@@ -75,12 +75,16 @@ class Writer:
 
 
 def extras(usage: Usage) -> dict[str, Any]:
-    """What Bident adds to an answer of either protocol: how long it might have been, and what did not fit."""
+    """What Bident adds to an answer of either protocol: how long it might have been, what did not fit, and
+    whether it ends because nothing more does.
+    """
     added: dict[str, Any] = {}
     if usage.context_length:
         added["context_length"] = usage.context_length
     if usage.truncated_tokens:
         added |= {"truncated": True, "truncated_tokens": usage.truncated_tokens}
+    if usage.is_full:
+        added["context_full"] = True
     return added
 
 

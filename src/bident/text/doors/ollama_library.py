@@ -16,7 +16,7 @@ from bident.text.doors.bodies import Bodies, parts
 from bident.text.doors.endpoint import route
 from bident.text.doors.fields import Fields
 from bident.text.doors.framing import NDJSON, begun, line, streamed, until_gone
-from bident.text.doors.models import card_object, listed_object, running_object
+from bident.text.doors.models import card_object, listed_object, remote_card, remote_object, running_object
 from bident.text.doors.ollama_requests import message, required_model
 from bident.text.doors.status import OLLAMA, json_answer
 from bident.text.engine import TextEngine
@@ -58,8 +58,8 @@ class OllamaLibrary:
         ]
 
     async def tags(self, _: Request) -> Response:
-        models = await self._engine.library.models()
-        return json_answer({"models": [listed_object(model) for model in models]})
+        inside, remote = await self._engine.models()
+        return json_answer({"models": [*map(listed_object, inside), *map(remote_object, remote)]})
 
     async def ps(self, _: Request) -> Response:
         running = [running_object(each) for each in self._engine.residency.running()]
@@ -71,6 +71,8 @@ class OllamaLibrary:
             verbose = fields.flag("verbose")
             fields.ignore("system", "template", "options")
             fields.log_strays("/api/show")
+        if remote := self._engine.remote(model):
+            return json_answer(remote_card(remote))
         return json_answer(card_object(await self._engine.library.show(model, verbose=verbose)))
 
     async def create(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bident.errors import Code, ServeError, invalid_arg
+from bident.text.answering.asked import RemoteModel
 from bident.text.doors import openai_requests
 from bident.text.doors.bodies import Bodies
 from bident.text.doors.endpoint import route
@@ -58,11 +59,13 @@ class OpenaiOthers:
         return json_answer(answer | extras(embeddings.usage))
 
     async def models(self, _: Request) -> Response:
-        models = await self._engine.library.models()
-        return json_answer({"object": "list", "data": [_model_object(model) for model in models]})
+        inside, remote = await self._engine.models()
+        return json_answer({"object": "list", "data": [*map(_model_object, inside), *map(_remote_object, remote)]})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["model"]
+        if remote := self._engine.remote(name):
+            return json_answer(_remote_object(remote) | {"id": name})
         found = await self._engine.library.find(name)
         return json_answer(_model_object(found) | {"id": name})
 
@@ -110,6 +113,11 @@ def _model_object(model: TextModel) -> dict[str, Any]:
         "created": int(model.modified_at.timestamp()),
         "owned_by": model.name.namespace,
     }
+
+
+def _remote_object(model: RemoteModel) -> dict[str, Any]:
+    """A model of another server, whose address takes the owner's place."""
+    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.url}
 
 
 def _base64(vector: Sequence[float]) -> str:

@@ -27,7 +27,8 @@ EXIT_UNABLE = 70
 
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
-_ERRORS_ONLY = 1
+_TELLING = 3
+"""Warnings, errors and what it is at: by that its parent knows how far it has come. No prompt, no answer."""
 _BYTES_PER_MIB = 1 << 20
 _CHECKPOINTS = 2
 """Copies of a sliding window's state for each slot; each may be as large as the window's cache."""
@@ -101,7 +102,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "warmup": False,
         "ui": False,
         "endpoint_props": True,
-        "verbosity": _ERRORS_ONLY,
+        "verbosity": _TELLING,
     }
 
 

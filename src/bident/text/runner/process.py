@@ -29,6 +29,12 @@ _LINE_LIMIT = 1 << 16
 _READ_SIZE = 4096
 _STOP_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 0.5
+TEMPLATE_SECONDS = 5.0
+"""How long a chat template may run. One that loops never ends, and llama.cpp cannot be told to stop it."""
+ENDLESS_TEMPLATE = (
+    f"its chat template (tokenizer.chat_template in the GGUF file) was still running after {TEMPLATE_SECONDS:g} "
+    "seconds, so it was ended"
+)
 
 
 class Process:
@@ -45,6 +51,9 @@ class Process:
         self._printed = b""
         self._verdict = ""
         self._tell: Callable[[], None] | None = None
+        self._has_weights = asyncio.Event()
+        """The weights are read and their memory is taken; what follows is its chat template."""
+        self._saying: asyncio.Task[bytes] | None = None
         self._hearing = asyncio.create_task(self._hear())
         self._watching = asyncio.create_task(self._watch())
 
@@ -77,21 +86,46 @@ class Process:
             raise
 
     async def begin(self, plan: Plan) -> None:
-        """Tell it what to do and wait until it listens. Raises INTERNAL with the reason when it does not."""
+        """Tell it what to do and wait until it has read the weights, or has ended."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         with contextlib.suppress(ConnectionError):  # it has ended already: its output says why
             stdin.write(plan.dumps(self.key, os.getpid()))
             await stdin.drain()
-        said = _parsed(await stdout.readline())
-        address = urlsplit(str(said.get("address", "")))
-        if not address.port:
-            await self.ended.wait()
-            raise ServeError(Code.INTERNAL, f"unable to load model '{self.label}': {self._reason(said)}")
-        self.port = address.port
+        self._saying = asyncio.create_task(stdout.readline())
+        reading = asyncio.create_task(self._has_weights.wait())
+        try:
+            await asyncio.wait({self._saying, reading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reading.cancel()
+
+    async def listening(self) -> None:
+        """Return when it listens, which it does as soon as it has tried its chat template.
+
+        Raises INTERNAL with the reason when it does not; then no process is left.
+        """
+        assert self._saying is not None
+        try:
+            said = _parsed(await asyncio.wait_for(self._saying, TEMPLATE_SECONDS))
+            address = urlsplit(str(said.get("address", "")))
+            if not address.port:
+                await self.ended.wait()
+                raise self._unable(self._reason(said))
+            self.port = address.port
+        except asyncio.TimeoutError:
+            raise self._unable(f"{ENDLESS_TEMPLATE}. Take the model from another source") from None
+        finally:
+            if not self.port:
+                self.kill()
+                await self.ended.wait()
+
+    def _unable(self, why: str) -> ServeError:
+        return ServeError(Code.INTERNAL, f"unable to load model '{self.label}': {why}")
 
     def _reason(self, said: dict[str, Any]) -> str:
+        if not said and self._has_weights.is_set():
+            return f"{self.how}, while its chat template (tokenizer.chat_template in the GGUF file) was tried"
         if "missing" in said:
             return f"llama.cpp could not be imported: {said['missing']}"
         if "failed" in said:
@@ -104,7 +138,10 @@ class Process:
         assert stderr is not None
         while data := await stderr.read(_READ_SIZE):
             self._printed = (self._printed + data)[-reasons.LAST_BYTES :]
-            logger.debug("%s: %s", self.label, data.decode("utf-8", "replace").rstrip())
+            if not self._has_weights.is_set() and reasons.has_weights(self._printed):
+                self._has_weights.set()
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s: %s", self.label, data.decode("utf-8", "replace").rstrip())
 
     async def _watch(self) -> None:
         code = await self._process.wait()
@@ -118,12 +155,11 @@ class Process:
 
 
 async def start(plan: Plan, label: str, seconds: float) -> Process:
-    """A child that has loaded ``plan`` and listens. ``label`` is what the model is called in messages.
+    """A child that has taken its memory for ``plan``, and will be :meth:`Process.listening` soon if all is well.
 
-    Raises INTERNAL with the reason when it cannot load the model, or has not in ``seconds`` (0 or infinite: however
-    long it takes). Then, and when
-    this is cancelled, no process is left. It must be called on a loop that lives as long as the child: on Linux
-    the kernel ends a child with the thread that started it.
+    ``label`` is what the model is called in messages. Raises INTERNAL when it has not in ``seconds`` (0 or infinite:
+    however long it takes). Then, and when this is cancelled, no process is left. It must be called on a loop that
+    lives as long as the child: on Linux the kernel ends a child with the thread that started it.
     """
     process = Process(await _spawn(plan), label)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-LAST_BYTES = 4096
+LAST_BYTES = 8192
 """So much of what a child prints is kept."""
 
 _ERROR_LINE = re.compile(r"^[\d.]+ E (?:\S+: +|\S+ +\S+: +|\S+ +)?(.*)$")
@@ -15,6 +15,13 @@ _CONSEQUENCE = re.compile(r"failed to load model|exiting due to|cleaning up|fail
 _LAST_WORDS = re.compile(r"GGML_ASSERT|GGML_ABORT|terminate called|what\(\):|Error:|[Ff]atal")
 """What is printed by the one that ends the process. The log, which another thread writes, may come after it."""
 _LONGEST = 600
+_HAS_WEIGHTS = re.compile(rb"load_model: initializing\b.*\bn_slots =")
+"""Said by llama.cpp between reading the weights and trying the chat template."""
+
+
+def has_weights(printed: bytes) -> bool:
+    """Whether a child has read its weights, by what it has printed."""
+    return _HAS_WEIGHTS.search(printed) is not None
 
 
 def failure(printed: bytes) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from bident.text.runner.lease import Lease
 from bident.text.runner.limits import Limits
 from bident.text.runner.loaded import Loaded
 from bident.text.runner.machine import memory_of, require_llama_cpp
-from bident.text.runner.resident import Resident
+from bident.text.runner.resident import Resident, Turnover
 from bident.text.runner.room import Room
 from bident.text.runner.wish import Wish, wish_of
 
@@ -44,6 +45,8 @@ class Running:
     pid: int
     active: int
     """Requests that are being answered."""
+    slots: int = 1
+    """How many it answers at the same time."""
 
 
 class Residency:
@@ -53,8 +56,10 @@ class Residency:
         self._limits = limits or Limits()
         self._room = room or Room(self._limits)
         self._residents: dict[_Key, Resident] = {}
+        self.turnover: dict[str, Turnover] = {}
+        """How often each model has come and gone, by name."""
         self._turn = asyncio.Lock()
-        """One model is loaded at a time: otherwise two would count on the same memory. First come, first served."""
+        """One model's weights are read at a time: otherwise two would count on the same memory. In their order."""
         self._closed = False
 
     def lease(
@@ -96,12 +101,20 @@ class Residency:
                 since=loaded.since,
                 pid=loaded.process.pid,
                 active=loaded.active,
+                slots=loaded.plan.slots,
             )
             for resident in self._residents.values()
             if (loaded := resident.loaded) is not None
         ]
         endless = float("inf")
         return sorted(found, key=lambda each: -(each.expires_at.timestamp() if each.expires_at else endless))
+
+    def waiting(self) -> Counter[str]:
+        """Requests that wait for a slot or for their model to be loaded, by model."""
+        counts: Counter[str] = Counter()
+        for resident in self._residents.values():
+            counts[resident.label] += resident.waiting
+        return counts
 
     async def unload(self, model: TextModel) -> None:
         """Unload ``model``: now if nobody uses it, otherwise as soon as nobody does; that is not waited for.
@@ -126,7 +139,8 @@ class Residency:
         key = _key(model)
         if key not in self._residents:
             self._residents = {key: each for key, each in self._residents.items() if not each.is_forgotten}
-            self._residents[key] = Resident(model.name.short, self._limits, self._load)
+            turnover = self.turnover.setdefault(model.name.short, Turnover())
+            self._residents[key] = Resident(model.name.short, self._limits, self._load, turnover)
         return self._residents[key]
 
     async def _load(self, resident: Resident, wish: Wish) -> Loaded:
@@ -137,12 +151,20 @@ class Residency:
             await resident.give_up()
             begun = time.monotonic()
             child = await process.start(plan, resident.label, self._limits.load_seconds)
-            logger.info(
-                "loaded model '%s' in %.2f s: process %d, %d slots of %d tokens, %d threads",
-                *(resident.label, time.monotonic() - begun, child.pid),
-                *(plan.slots, plan.context_length, plan.threads),
-            )
-            return Loaded(child, wish, plan, self._limits)
+            resident.turnover.loads += 1
+            resident.turnover.load_seconds += time.monotonic() - begun
+            resident.arriving = child
+        try:
+            # Its memory can be measured now: others need not wait for a template that may run for seconds.
+            await child.listening()
+        finally:
+            resident.arriving = None
+        logger.info(
+            "loaded model '%s' in %.2f s: process %d, %d slots of %d tokens, %d threads",
+            *(resident.label, time.monotonic() - begun, child.pid),
+            *(plan.slots, plan.context_length, plan.threads),
+        )
+        return Loaded(child, wish, plan, self._limits)
 
 
 def _key(model: TextModel) -> _Key:

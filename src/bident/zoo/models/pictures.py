@@ -5,6 +5,8 @@ This file lies beside the ``model.py`` that imports it. It needs numpy and Pillo
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
 import math
 import struct
@@ -39,6 +41,8 @@ _SPARE = 2
 _TILE = 1024
 """Side in pixels of the parts in which a picture's colours are converted: copies of it all would cost gigabytes."""
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
+_AS_TEXT = (b"/9j/", b"iVBOR", b"data:image/")
+"""How a JPEG and a PNG begin in base64, and a data: URL of either."""
 
 
 class PictureError(ValueError):
@@ -51,10 +55,12 @@ class Picture:
     def __init__(self, data: bytes, max_pixels: int) -> None:
         """Read the header. Raises PictureError if it is no picture, or has more pixels than ``max_pixels``.
 
+        ``data`` may be base64 text, plain or as a ``data:`` URL: JSON cannot hold a file's own bytes.
         What decoding holds for a time, in bytes for each pixel of the file: 4 (Pillow's RGB has a fourth one), 8 for
         transparent ones of less than twice the size needed, up to 12 for progressive JPEGs, and next to none for
         other JPEGs of many times the size needed.
         """
+        data = _bytes_of(data)
         image = _open(data)
         # Checked before anything is decoded: a small file can claim to hold billions of pixels.
         if image.width * image.height > max_pixels:
@@ -98,6 +104,16 @@ class Picture:
         return (height, width) if self._orientation >= _FIRST_LYING else (width, height)
 
 
+def _bytes_of(data: bytes) -> bytes:
+    if not data.startswith(_AS_TEXT):
+        return data
+    text = data.partition(b",")[2] if data.startswith(b"data:") else data
+    try:
+        return base64.b64decode(b"".join(text.split()), validate=True)
+    except binascii.Error as error:
+        raise PictureError(f"it begins as base64 text, and cannot be read as that: {error}") from None
+
+
 def _open(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -108,8 +124,6 @@ def _open(data: bytes) -> Image.Image:
 
 
 def _stranger(data: bytes) -> str:
-    if data[:4] in (b"/9j/", b"iVBO"):
-        return "it is base64 text: send the file's bytes themselves"
     if data[:8] == _PNG and data[12:16] == b"IHDR" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         if not (width and height):

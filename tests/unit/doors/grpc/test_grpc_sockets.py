@@ -18,7 +18,7 @@ from grpc_sockets import ListeningServer, listening
 
 from bident.doors.grpc.frames import END_STREAM, PREFACE, Kind
 from bident.doors.grpc.limits import GrpcLimits
-from bident.doors.tls import server_context
+from bident.tls.context import server_context
 from certificates import AUTHORITY, certificate, key
 
 _ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

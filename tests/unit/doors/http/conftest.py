@@ -10,6 +10,7 @@ import pytest
 from http_line import Answer, Line, LineServer
 
 from bident.backends.discovery import Backends
+from bident.doors.http.routes import Routes
 from bident.doors.http.v2 import V2
 from bident.engine.clients import Clients
 from bident.engine.control_mode import ControlMode
@@ -26,13 +27,17 @@ MAX_INPUT = 4 << 20
 
 
 class EngineDoor:
-    """Identity models, one a datatype, named like it in small letters: Y is X, of any shape of two dimensions."""
+    """Identity models, one a datatype, named like it in small letters: Y is X, of any shape of two dimensions.
+
+    ``line`` takes one text, so that it can be asked with a raw body.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
         for word in DATATYPES:
             declared = "STRING" if word == "BYTES" else word
             write_identity(folder / "models", word.lower(), datatype=declared, dims="-1, -1", batch=0)
+        write_identity(folder / "models", "line", datatype="STRING", dims="1", batch=0)
         self._lifecycle = Lifecycle(Loader(Backends({})), self._loop, Clients())
         self._lifecycle.models = NoModels()
         self.engine = engine = Engine(
@@ -46,12 +51,12 @@ class EngineDoor:
         assert failures == {}
         self.routes = V2(engine, name="test", version="0", max_input_bytes=MAX_INPUT).routes()
 
-    def ask(self, request: bytes) -> Answer:
-        """The answer to the one request in ``request``."""
-        return self._loop.run_until_complete(asyncio.wait_for(self._ask(request), 20))
+    def ask(self, request: bytes, routes: Routes | None = None) -> Answer:
+        """The answer to the one request in ``request``, of other routes than the door's own where they are given."""
+        return self._loop.run_until_complete(asyncio.wait_for(self._ask(request, routes or self.routes), 20))
 
-    async def _ask(self, request: bytes) -> Answer:
-        line = Line(LineServer(self.routes))
+    async def _ask(self, request: bytes, routes: Routes) -> Answer:
+        line = Line(LineServer(routes))
         line.send(request)
         while not line.transport.written:
             await asyncio.sleep(0)

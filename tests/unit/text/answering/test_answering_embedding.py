@@ -114,7 +114,7 @@ def test_a_model_is_asked_for_what_it_can_do() -> None:
     cases = [
         (
             TextRequest(model="M", messages=hi, tools=[tool]),
-            "registry.ollama.ai/library/m:latest does not support tools",
+            "m:latest does not support tools",
         ),
         (TextRequest(model="M", messages=hi, think=True), '"M" does not support thinking'),
         (TextRequest(model="M", prompt="a", suffix="b"), '"M" does not support insert'),

@@ -67,6 +67,20 @@ def test_seeds_are_folded_to_what_llama_cpp_takes(seed: int, expected: int) -> N
     assert payload["cache_prompt"] is (seed == -1)
 
 
+@pytest.mark.parametrize(("asked", "told"), [(0, 1.0), (1, 1.0), (1.1, 1.1), (0.5, 0.5)])
+def test_a_repeat_penalty_of_0_is_none(asked: float, told: float) -> None:
+    """LiteLLM puts a client's ``frequency_penalty`` there, which most clients send as 0."""
+    _, payload = sent(TextRequest(model="m", messages=HI, options={"repeat_penalty": asked}))
+
+    assert payload["repeat_penalty"] == told
+
+
+def test_a_repeat_penalty_is_not_negative() -> None:
+    said = refusal(TextRequest(model="m", messages=HI, options={"repeat_penalty": -0.5}))
+
+    assert said == 'option "repeat_penalty" must not be negative, and is -0.5; 1 is no penalty'
+
+
 @pytest.mark.parametrize(("asked", "limit"), [(5, 5), (-1, 40960), (-2, 4096), (10**9, 40960)])
 def test_no_answer_is_without_an_end(asked: int, limit: int) -> None:
     _, payload = sent(TextRequest(model="m", messages=HI, options={"num_predict": asked, "repeat_last_n": 10**9}))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bident.errors import ServeError
-from bident.text.answering.schema import check_schema, violation
+from bident.text.answering.schema import check_schema, violation, without_booleans
 
 TREE = {"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}, "type": "object"}}}
 
@@ -48,6 +48,37 @@ def test_values_by_schema(schema: Any, good: list[Any], bad: list[Any]) -> None:
 
     assert [violation(value, schema) for value in good] == [""] * len(good)
     assert all(violation(value, schema) for value in bad)
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"properties": {"a": True}}, {"properties": {"a": {}}}),
+        ({"additionalProperties": False}, {"additionalProperties": False}),
+        ({"items": {"items": True}}, {"items": {"items": {}}}),
+        ({"prefixItems": [True, {"const": 1}], "items": False}, {"prefixItems": [{}, {"const": 1}], "maxItems": 2}),
+        ({"items": False, "maxItems": 3}, {"maxItems": 0}),
+        ({"allOf": [True, {"type": "null"}]}, {"allOf": [{"type": "null"}]}),
+        ({"allOf": [True]}, {"allOf": [{}]}),
+    ],
+)
+def test_schemas_are_written_without_booleans_for_llama_cpp(schema: Any, written: Any) -> None:
+    check_schema(schema)
+
+    assert without_booleans(schema) == written
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": {"a": False}}, "#/properties/a"),
+        ({"anyOf": [{}, False]}, "#/anyOf/1"),
+        ({"items": {"prefixItems": [False]}}, "#/items/prefixItems/0"),
+    ],
+)
+def test_a_part_that_nothing_satisfies_is_named(schema: Any, place: str) -> None:
+    with pytest.raises(ServeError, match=f"invalid format: {place} is false, which no value satisfies"):
+        check_schema(schema)
 
 
 def test_the_place_of_a_violation_is_said() -> None:

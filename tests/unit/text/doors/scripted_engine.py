@@ -14,6 +14,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from bident.errors import Code, ServeError
+from bident.text.answering.asked import RemoteModel
 from bident.text.doors.bodies import Bodies
 from bident.text.doors.routes import application
 from bident.text.gguf import GgufFacts
@@ -140,6 +141,7 @@ class ScriptedEngine:
     script: Script = HELLO
     vectors: Sequence[Sequence[float]] = ((1.0, 0.5), (0.0, -2.0))
     asked: list[Any] = field(default_factory=list)
+    elsewhere: Sequence[RemoteModel] = ()
     library: ScriptedLibrary = field(default_factory=ScriptedLibrary)
     residency: ScriptedResidency = field(default_factory=ScriptedResidency)
     ended: int = 0
@@ -154,6 +156,12 @@ class ScriptedEngine:
                 yield event
         finally:
             self.ended += 1
+
+    async def models(self) -> tuple[list[TextModel], Sequence[RemoteModel]]:
+        return await self.library.models(), self.elsewhere
+
+    def remote(self, model: str) -> RemoteModel | None:
+        return next((each for each in self.elsewhere if each.name == model), None)
 
     async def embed(self, request: EmbedRequest) -> Embeddings:
         self.asked.append(request)

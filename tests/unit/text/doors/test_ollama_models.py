@@ -7,8 +7,9 @@ import json
 import pytest
 
 from bident.errors import Code, ServeError
+from bident.text.answering.asked import RemoteModel
 from bident.text.names import ModelName
-from tests.unit.text.doors.scripted_engine import doors, in_parts
+from tests.unit.text.doors.scripted_engine import ScriptedEngine, doors, in_parts
 
 DETAILS = {
     "parent_model": "",
@@ -45,6 +46,17 @@ def test_tags() -> None:
         "capabilities": ["completion"],
     }
     assert (broken["name"], broken["fault"]) == ("me/broken:latest", "no weights")
+
+
+def test_models_of_other_servers_are_listed_and_shown_as_such() -> None:
+    client = doors(ScriptedEngine(elsewhere=[RemoteModel("far", "https://other/v1")])).client
+    *_, listed = client.get("/api/tags").json()["models"]
+    assert (listed["name"], listed["remote_host"], listed["size"]) == ("far", "https://other/v1", 0)
+    shown = client.post("/api/show", json={"model": "far"}).json()
+    assert (shown["remote_model"], shown["capabilities"]) == ("far", ["completion"])
+    *_, openai = client.get("/v1/models").json()["data"]
+    assert openai == {"id": "far", "object": "model", "created": 0, "owned_by": "https://other/v1"}
+    assert client.get("/v1/models/far").json() == openai
 
 
 def test_ps_has_those_that_stay_longest_first() -> None:

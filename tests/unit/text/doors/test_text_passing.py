@@ -7,13 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from starlette.responses import PlainTextResponse
 
+from bident.text.answering.asked import RemoteModel
 from bident.text.doors.bodies import Bodies
 from bident.text.doors.passing import Passing, Sorting
+from bident.text.doors.routes import application
+from bident.text.doors.together import Together
 from bident.text.upstream import model_key
-from tests.unit.text.doors.scripted_engine import Client, in_parts
+from tests.unit.text.doors.scripted_engine import Client, ScriptedEngine, in_parts
 
 URL = "http://ollama.example:11434"
 
@@ -151,3 +155,21 @@ def test_models_are_sorted_by_who_answers_for_them() -> None:
         assert client.post("/api/chat", content=body).text == "ours"
     assert client.get("/api/tags").text == "ours"
     assert client.post("/api/chat", content=b"x" * 2000).status_code == 413
+
+
+def test_the_list_of_an_ollama_has_the_models_beside_it() -> None:
+    far = RemoteModel("far", "https://other/v1")
+    beside = application(ScriptedEngine(elsewhere=[far, RemoteModel("unasked", "x")]), Bodies(1000))  # type: ignore[arg-type]
+    theirs = {"models": [{"name": "theirs:latest"}, {"name": "far:latest"}], "more": 1}
+    answers = {"/api/tags": (200, orjson.dumps(theirs)), "/v1/models": (500, b"broken")}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        status, said = answers[request.url.path]
+        return httpx.Response(status, stream=httpx.ByteStream(said))
+
+    ollama = Passing(URL, transport=httpx.MockTransport(answer))
+    client = Client(Together(ollama, beside, {model_key("far"), model_key("smol")}))
+    listed = client.get("/api/tags").json()
+    assert [each["name"] for each in listed["models"]] == ["theirs:latest", "smol:latest", "far"]
+    assert listed["more"] == 1
+    assert (client.get("/v1/models").status_code, client.get("/v1/models").text) == (500, "broken")

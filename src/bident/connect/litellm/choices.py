@@ -1,0 +1,86 @@
+"""What of a site LiteLLM is told about, and how."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from bident.client.credentials import API_KEY_VARIABLE
+from bident.connect.neighbour import Wanted
+from bident.connect.site import Site, TensorModel, TextModel
+from bident.errors import Code, ServeError, invalid_arg
+
+MASTER_KEY = "LITELLM_MASTER_KEY"
+"""Environment variable with the key that clients show LiteLLM."""
+DEFAULT_PORT = 4000
+_DEFAULT_PROXY = f"http://127.0.0.1:{DEFAULT_PORT}"
+_LATEST = ":latest"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A person's choices, checked, and the models that they leave."""
+
+    chats: tuple[TextModel, ...]
+    embedders: tuple[TextModel, ...]
+    tensors: tuple[TensorModel, ...]
+    only_these: bool
+    """Whether ``tensors`` are all that may be asked through LiteLLM; otherwise later ones may be, too."""
+    route: str
+    """``ollama_chat`` or ``openai``: the API by which LiteLLM asks for chats."""
+    langfuse: str
+    """``false``; ``true`` for traces without texts; ``text`` for traces with them."""
+    proxy: str
+    """Where LiteLLM listens, ``http://host:port``."""
+    needs_key: bool
+    """Whether our servers want an API key, which they do where this command has one."""
+
+    @classmethod
+    def of(cls, site: Site, wanted: Wanted) -> Choices:
+        """Raises INVALID_ARG for a choice that there is not, NOT_FOUND where no model is left."""
+        texts = [model for model in site.text_models if not wanted.models or model.name in wanted.models]
+        tensors = [model for model in site.models if not wanted.models or model.name in wanted.models]
+        made = cls(
+            chats=tuple(model for model in texts if "completion" in model.capabilities),
+            embedders=tuple(model for model in texts if _only_embeds(model)),
+            tensors=tuple(tensors),
+            only_these=bool(wanted.models),
+            route=_one_of("route", wanted.option("route", "ollama_chat"), "ollama_chat", "openai"),
+            langfuse=_one_of("langfuse", wanted.option("langfuse", "false"), "false", "true", "text"),
+            proxy=_address(wanted.option("proxy", _DEFAULT_PROXY)),
+            needs_key=bool(os.environ.get(API_KEY_VARIABLE)),
+        )
+        if not (made.chats or made.embedders or made.tensors):
+            raise ServeError(
+                Code.NOT_FOUND,
+                "there is no model to connect LiteLLM with; 'bident pull smollm2' fetches one for chats, "
+                "'bident zoo build iris_sklearn' builds one for tensors",
+            )
+        return made
+
+
+def public_name(model: TextModel) -> str:
+    """What LiteLLM's clients call ``model``: as people write it, without the tag that goes without saying."""
+    return model.name.removesuffix(_LATEST)
+
+
+def _only_embeds(model: TextModel) -> bool:
+    return "embedding" in model.capabilities and "completion" not in model.capabilities
+
+
+def _one_of(name: str, value: str, *known: str) -> str:
+    if value not in known:
+        raise invalid_arg(f"--set {name}={value}: it is one of {', '.join(known)}")
+    return value
+
+
+def _address(proxy: str) -> str:
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(sign.isspace() for sign in proxy):
+        raise invalid_arg(f"--set proxy={proxy}: it is an address such as {_DEFAULT_PROXY}")
+    return proxy.rstrip("/")

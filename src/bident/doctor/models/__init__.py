@@ -1,0 +1,1 @@
+"""Pitfalls of models: their folders, their configurations, their files. Nothing of a model is ever executed."""
