@@ -69,7 +69,7 @@ def test_the_readme_leads_to_every_how_to_page() -> None:
 
 def _flags_of_commands() -> set[str]:
     def of(command: Any) -> set[str]:
-        own = {flag for parameter in command.params for flag in parameter.opts}
+        own = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         return own.union(*(of(each) for each in getattr(command, "commands", {}).values()))
 
     return of(typer.main.get_command(app))

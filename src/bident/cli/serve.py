@@ -103,7 +103,7 @@ def _serve_both(words: list[str]) -> int:
     tensor, text = parse_both_args(words, os.environ, config_file(), DEFAULTS)
     _log_beside(tensor)
     tensor_words, text_words = split_flags(words)
-    if tensor.model_repository == (Path(DEFAULTS["model_repository"]),):
+    if "model_repository" not in given_texts(words, os.environ, config_file())[0]:
         tensor_words.append(f"--model-repository={DEFAULTS['model_repository']}")
     if tensor.config_file and not text.config_file:
         text_words.append(f"--config-file={tensor.config_file}")

@@ -43,8 +43,11 @@ class Repository:
     def __init__(
         self, paths: list[Path], *, config_name: str = "", auto_complete: bool = True, namespacing: bool = False
     ) -> None:
-        """``config_name``: ``--model-config-name``. ``auto_complete`` False: config files are required."""
-        self.paths = [Path(path) for path in paths]
+        """``config_name``: ``--model-config-name``. ``auto_complete`` False: config files are required.
+
+        A path that is given twice is one repository, as it is to Triton.
+        """
+        self.paths = list(dict.fromkeys(Path(path) for path in paths))
         self._namespacing = namespacing
         self._config_name = config_name
         self._auto_complete = auto_complete

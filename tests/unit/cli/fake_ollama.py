@@ -30,6 +30,8 @@ class FakeOllama:
     models: dict[str, list[str]] = field(default_factory=lambda: {"smollm2:latest": ["completion"]})
     faults: dict[str, str] = field(default_factory=dict)
     """Models that are listed and cannot be used, and why."""
+    remote: dict[str, str] = field(default_factory=dict)
+    """Models of other servers, and where those are."""
     pieces: list[dict[str, Any]] = field(default_factory=lambda: [{"content": "Hello"}, {"content": " you"}])
     end: dict[str, Any] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=lambda: [{"status": "success"}])
@@ -52,7 +54,7 @@ class FakeOllama:
             return self.refusal[0], "application/json", json.dumps({"error": self.refusal[1]}).encode()
         plain = {
             "/api/version": {"version": "0.14.0"},
-            "/api/tags": {"models": [self._entry(name) for name in (*self.models, *self.faults)]},
+            "/api/tags": {"models": [self._entry(name) for name in (*self.models, *self.faults, *self.remote)]},
             "/api/ps": {"models": self.loaded},
             "/api/embed": {"embeddings": [[0.5, -1.5]]},
             "/api/generate": {"done": True},
@@ -74,12 +76,17 @@ class FakeOllama:
         return [*pieces, {"message": {"content": ""}, **END, **self.end}]
 
     def _entry(self, name: str) -> dict[str, Any]:
+        if name in self.remote:
+            return {"name": name, "size": 0, "modified_at": "0001-01-01T00:00:00Z", "remote_host": self.remote[name]}
         details = {"parameter_size": "134.52M", "quantization_level": "Q4_1"}
         moment = "2026-11-30T12:00:00.123456789Z"
         entry = {"name": name, "size": 98_000_000, "modified_at": moment, "details": details}
         return {**entry, "fault": self.faults[name]} if name in self.faults else entry
 
     def _show(self, name: str) -> tuple[int, str, bytes]:
+        if name in self.remote:
+            card = {"remote_host": self.remote[name], "capabilities": ["completion"]}
+            return 200, "application/json", json.dumps(card).encode()
         known = (name if ":" in name else f"{name}:latest").lower()
         if known not in self.models:
             return 404, "application/json", json.dumps({"error": f"model '{name}' not found"}).encode()

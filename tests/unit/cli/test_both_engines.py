@@ -30,6 +30,13 @@ def test_ls_shows_the_models_of_both(both: Bident) -> None:
     assert [(entry["engine"], entry["name"]) for entry in entries] == [("tensor", "iris"), ("text", "smollm2:latest")]
 
 
+def test_a_model_of_another_server_is_listed_and_shown(both: Bident, ollama: FakeOllama) -> None:
+    ollama.remote = {"org/far": "https://other.example/v1"}
+    (line,) = [line for line in both("ls").out.splitlines() if "org/far" in line]
+    assert line.split() == ["org/far", "answered", "by", "https://other.example/v1"]
+    assert "can do: completion" in both("show", "org/far").out
+
+
 def test_one_that_is_down_is_said_and_no_error(both: Bident, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bident.cli.text_server.DEFAULT_URL", "http://127.0.0.1:9")
     result = both("ls", "--json")

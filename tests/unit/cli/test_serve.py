@@ -76,6 +76,9 @@ def test_all_there_is_serves_the_repository_of_the_working_directory(
     monkeypatch.setenv("BIDENT_MODEL_REPOSITORY", "other")
     assert bident("serve").code == 7
     assert both[2].command[3:] == ["serve", "tensor"]
+    monkeypatch.delenv("BIDENT_MODEL_REPOSITORY")
+    assert bident("serve", "--model-repository=model_repository").code == 7
+    assert both[4].command[3:] == ["serve", "tensor", "--model-repository=model_repository"]
 
 
 def test_one_config_file_is_for_both_servers(bident: Bident, both: list[ServerStart]) -> None:

@@ -225,6 +225,15 @@ def test_the_way_as_far_as_it_can_be_seen(served):
     assert asked == [(f"{served.tensor.theirs}/v2/health/ready", host)]
 
 
+def test_the_text_server_is_on_the_way_too(served):
+    with answering({"/api/version": {"version": "0.1"}}) as url:
+        text = Address(url, url.replace("127.0.0.1", "localhost"))
+        assert [hop.works for hop in Tried(replace(served, text=text)).hops] == [True, True, True]
+    away = Tried(replace(served, text=Address(url, url.replace("127.0.0.1", "localhost")))).last
+    assert (away.name, away.works) == ("Dify -> text server", False)
+    assert "--text-host=0.0.0.0 --text-api-key-file=FILE" in away.cure
+
+
 def test_nobody_at_home():
     tried = Tried(site(IRIS, here=NOBODY))
     assert len(tried.hops) == 1

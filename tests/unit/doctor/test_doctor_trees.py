@@ -63,6 +63,13 @@ def test_parameters_that_triton_demands(tmp_path: Path) -> None:
     np.testing.assert_array_equal(answer(folder, {"input__0": ROWS})["output__0"], before)
 
 
+def test_a_threshold_without_effect_is_demanded_by_triton_alone(tmp_path: Path) -> None:
+    folder = tree_folder(tmp_path, {"model_type": "xgboost_json", "is_classifier": "true", "predict_proba": "true"})
+    without_new_fields(folder)
+    assert seen(tmp_path) == []
+    assert only_seen(tmp_path, "fil-parameters", "triton:25.09").seen == "no parameter threshold for Triton 25.09"
+
+
 def test_an_older_triton_knows_output_class_alone(tmp_path: Path) -> None:
     folder = tree_folder(tmp_path, {"model_type": "xgboost_json", "is_classifier": "true", "threshold": "0.5"})
     without_new_fields(folder)

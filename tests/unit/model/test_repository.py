@@ -60,6 +60,12 @@ def test_a_name_in_two_repositories_is_served_from_neither(tmp_path):
         repository.find("both")
 
 
+def test_a_folder_that_is_named_twice_is_one_repository(tmp_path):
+    make(tmp_path, "m")
+    repository = Repository([tmp_path, tmp_path / "."])
+    assert repository.find("m").directory == tmp_path / "m"
+
+
 def test_what_cannot_be_read_is_reported_and_the_rest_served(tmp_path):
     repository = Repository([make(tmp_path / "good", "m"), tmp_path / "absent"])
     for _ in range(2):

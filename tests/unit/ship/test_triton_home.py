@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,7 +94,6 @@ def program(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no shell scripts there")
 @pytest.mark.parametrize(
     ("printed", "said"),
     [

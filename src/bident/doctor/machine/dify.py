@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from bident.connect.dify.door import ADDRESSES as _ADDRESSES
+from bident.connect.dify.door import APPLY
+from bident.connect.dify.door import DOMAINS as _DOMAINS
+from bident.connect.dify.door import HOST_MACHINE as _HOST
 from bident.doctor.check import Finding, Fix, Patient
 from bident.doctor.machine.surroundings import MachineCheck
 from bident.doctor.treatment import replace_file
 
-_DOMAINS = "SSRF_PROXY_ALLOW_PRIVATE_DOMAINS"
-_ADDRESSES = "SSRF_PROXY_ALLOW_PRIVATE_IPS"
-_HOST = "host.docker.internal"
-_RECREATE = "docker compose up -d --force-recreate ssrf_proxy (a restart does not write its rules anew)"
+_RECREATE = f"{APPLY} (a restart does not write its rules anew)"
 _PREFIXES = ("SSRF_", "SANDBOX_", "CODE_EXECUTION_", "PLUGIN_DAEMON_")
 """What Dify's variables begin with: the file is another program's without any of them."""
 _IGNORED_WHEN_EMPTY = ("SANDBOX_HTTP_PROXY", "SANDBOX_HTTPS_PROXY", "SSRF_PROXY_HTTP_URL", "SSRF_PROXY_HTTPS_URL")

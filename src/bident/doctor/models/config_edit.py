@@ -45,10 +45,10 @@ def set_parameter(config: ModelConfigProto, key: str, value: str) -> Step:
     """Gives ``key`` the one ``value`` among the ``parameters`` that ``config`` has."""
     parameters = {name: entry.string_value for name, entry in sorted(config.parameters.items())} | {key: value}
     entries = [
-        f"{{ key: {json.dumps(name)} value: {{ string_value: {json.dumps(text)} }} }}"
+        f"  {{ key: {json.dumps(name)} value: {{ string_value: {json.dumps(text)} }} }}"
         for name, text in parameters.items()
     ]
-    return Step("parameters", f"[ {', '.join(entries)} ]")
+    return Step("parameters", "[\n" + ",\n".join(entries) + "\n]")
 
 
 def edit(path: Path, steps: Sequence[Step]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bident.backends.base import ModelFiles
 from bident.backends.discovery import Backends
 from bident.backends.fil.formats import ModelType
-from bident.backends.fil.loading import Task
+from bident.backends.fil.loading import Task, TreeModel
 from bident.doctor.check import Weight
 from bident.doctor.models.case import Case, ModelCheck, Seen
 from bident.doctor.models.config_edit import Step, config_fix, parameter
@@ -42,7 +42,7 @@ class FilParameters(ModelCheck):
             missing["model_type"] = file.kind.value
         if "output_class" not in given and not ("is_classifier" in given and _knows(case.target)):
             missing["output_class"] = _declared(case.proto, is_classifier)
-        if "threshold" not in given and is_classifier == "true":
+        if "threshold" not in given and is_classifier == "true" and (case.target or _decides(case.proto, trees)):
             missing["threshold"] = "0.5"
         if missing:
             yield self._seen(case, missing)
@@ -63,6 +63,12 @@ class FilParameters(ModelCheck):
                 [parameter(key, value) for key, value in missing.items()],
             ),
         )
+
+
+def _decides(proto: ModelConfigProto, trees: TreeModel) -> bool:
+    """Whether a threshold has any effect; fil demands one of every classifier."""
+    asks = "predict_proba" in proto.parameters and proto.parameters["predict_proba"].string_value.lower() == "true"
+    return trees.task is Task.BINARY and not asks
 
 
 def _declared(proto: ModelConfigProto, otherwise: str) -> str:

@@ -93,13 +93,7 @@ def _prepare(settings: TensorSettings, given: Mapping[str, Sequence[str]], folde
         python = make_environment(home, stub, folder / "python", settings.model_cache_directory)
         environment["PATH"] = os.pathsep.join([str(python), environment.get("PATH", os.defpath)])
     backends = _backend_directory(home, stub, folder / "backends")
-    reading = Reading(settings.model_config_name, not settings.disable_auto_complete_config, settings.backend_config)
-    shadow = Shadow(list(settings.model_repository), Scratch.make(folder).path, home.backends(), reading)
-    shadow.refresh()
-    for name, backend in sorted(shadow.stood_in_for().items()):
-        logger.info(
-            "model '%s': this Triton has no backend '%s', so Bident's runs inside its Python one", name, backend
-        )
+    shadow = _shadow(settings, home, Scratch.make(folder).path)
     prefix = f"bident_{os.getpid()}_"
     command = [
         str(home.binary),
@@ -109,6 +103,18 @@ def _prepare(settings: TensorSettings, given: Mapping[str, Sequence[str]], folde
         *told.flags,
     ]
     return _Prepared(command, environment, shadow, prefix, settings.model_control_mode != "none")
+
+
+def _shadow(settings: TensorSettings, home: Home, folder: Path) -> Shadow:
+    """The shadow repositories, made; the log says which models run on Bident's backends."""
+    reading = Reading(settings.model_config_name, not settings.disable_auto_complete_config, settings.backend_config)
+    shadow = Shadow(list(settings.model_repository), folder, home.backends(), reading)
+    shadow.refresh()
+    for name, backend in sorted(shadow.stood_in_for().items()):
+        logger.info(
+            "model '%s': this Triton has no backend '%s', so Bident's runs inside its Python one", name, backend
+        )
+    return shadow
 
 
 def _environment(home: Home) -> dict[str, str]:
