@@ -91,7 +91,7 @@ class Models:
     """Two models of an OpenAI-compatible server: one that embeds, one that answers."""
 
     def __init__(self, url: str, embedder: str, answerer: str) -> None:
-        self._client = OpenAI(base_url=f"{url.rstrip('/')}/v1", api_key=os.environ.get("BIDENT_API_KEY", "none"))
+        self._client = OpenAI(base_url=f"{url.rstrip('/')}/v1", api_key=os.environ.get("BIDENT_API_KEY") or "none")
         self._embedder, self._answerer = embedder, answerer
 
     def embed(self, texts: list[str]) -> list[list[float]]:

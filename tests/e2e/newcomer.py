@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from benchmarks.ports import free_port
-from benchmarks.servers import bident_command
+from tests.shell import PATH, printed, typed
 
 _PORTS = {
     "8000": "BIDENT_HTTP_PORT",
@@ -16,11 +15,6 @@ _PORTS = {
     "8002": "BIDENT_METRICS_PORT",
     "11434": "BIDENT_TEXT_PORT",
 }
-
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    """Language and text of every block of a page."""
-    return re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def commands(block: str) -> list[str]:
@@ -35,11 +29,10 @@ class Newcomer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._ports = {port: str(free_port()) for port in _PORTS}
-        path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {
             **os.environ,
             **{variable: self._ports[port] for port, variable in _PORTS.items()},
-            "PATH": path,
+            "PATH": PATH,
             "BIDENT_TEXT_MODELS": str(folder / "text_models"),
             "BIDENT_TEXT_CONTEXT_LENGTH": "512",  # a small model may ramble on until its context is full
         }
@@ -50,16 +43,4 @@ class Newcomer:
 
     def types(self, command: str) -> str:
         """Run ``command`` as the page has it, but for the ports; its output."""
-        command = self.here(command)
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return printed(typed(self.here(command), self.folder, self._environment))

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from serving import DEADLINE_SECONDS, eventually
 
 from benchmarks.ports import free_port
 from benchmarks.servers import Server, bident_command
+from tests import shell
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 _PRINTED = ("{", "data:")
@@ -59,18 +59,8 @@ def sections(page: str) -> dict[str, Section]:
 
 def typed(command: str, folder: Path | None = None, environment: dict[str, str] | None = None) -> str:
     """What ``command`` prints to somebody who copies it."""
-    path = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", f"{_CURL}\n{command}"],
-        cwd=folder,
-        env={**os.environ, "no_proxy": "*", "PATH": path, **(environment or {})},
-        text=True,
-        capture_output=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout.strip()
+    own = {**os.environ, "no_proxy": "*", "PATH": shell.PATH, **(environment or {})}
+    return shell.printed(shell.typed(f"{_CURL}\n{command}", folder, own, DEADLINE_SECONDS)).strip()
 
 
 def write_words(repository: Path) -> None:

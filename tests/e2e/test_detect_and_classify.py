@@ -59,7 +59,7 @@ def face_server(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iter
     with unpacked(FACES) as (network,):
         (target / "yolov8n" / "1" / "model.onnx").write_bytes(network.read_bytes())
     change(target / "yolov8n", "[ 3, 640, 640 ]", "[ 3, 320, 320 ]")
-    change(target / "yolov8n", "[ 84, -1 ]", "[ 22, -1 ]")
+    change(target / "yolov8n", "[ 84, 8400 ]", "[ 22, -1 ]")
     change(target / "yolo_preprocess", '"640"', '"320"')
     labels = ["face" if number == 1 else f"part {number}" for number in range(18)]
     (target / "yolo_postprocess" / "labels.txt").write_text("\n".join(labels), encoding="utf-8")

@@ -44,7 +44,7 @@ def test_what_the_file_says_a_server_does(
     tmp_path: Path, iris: Path, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the page has it, with servers in the foreground in place of ``bident restart``."""
-    (_, write), (keys, restart, check) = (block.strip().splitlines() for block in CONNECT.of("sh"))
+    (write,), (keys, restart, check) = (block.strip().splitlines() for block in CONNECT.of("sh"))
     reader = Reader(tmp_path, iris)
     where = f"--set url={receiver.host} --url http://{reader.address('8000')} --text-url {NOBODY}"
     start = "bident serve tensor --model-repository models"

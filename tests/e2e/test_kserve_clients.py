@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bug_models import Shared
 
+from tests.shell import made
+
 # Installing takes a minute or two.
 pytestmark = pytest.mark.timeout(900)
 
-ROOT = Path(__file__).parents[2]
 ELEMENTS: dict[str, list[Any]] = {
     "fp32": ["FP32", [1.5, -2]],
     "int64": ["INT64", [-(2**63), 7]],
@@ -26,10 +26,7 @@ ELEMENTS: dict[str, list[Any]] = {
 @pytest.fixture(scope="module")
 def answers(shared: Shared) -> dict[str, Any]:
     """What both clients were answered; ``.venvs/kserve`` is made if it is not there or its packages have changed."""
-    command = ["make", "kserve", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    python = ROOT / ".venvs" / "kserve" / "bin" / "python"
+    python = made("kserve") / "bin" / "python"
     script = Path(__file__).with_name("kserve_client.py")
     ports = [str(shared.server.port), str(shared.server.grpc_port)]
     done = subprocess.run([python, script, *ports], capture_output=True, text=True, timeout=100, check=False)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import onnx
 import pytest
-from newcomer import Newcomer, blocks, commands
+from newcomer import Newcomer, commands
 from onnx import TensorProto, helper
 from PIL import Image
 from skimage import data
+
+from tests.shell import blocks
 
 BLOCKS = blocks(Path(__file__).parents[2] / "README.md")
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from newcomer import Newcomer, blocks, commands
+from newcomer import Newcomer, commands
+
+from tests.shell import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 EXPECTED = {

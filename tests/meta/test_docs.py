@@ -21,7 +21,7 @@ HOW_TO = sorted(path.name for path in (ROOT / "docs" / "how-to").glob("*.md"))
 ELSEWHERE = {
     *("--answerer", "--collection", "--least", "--milvus"),
     *("--cacert", "--config", "--config.file", "--env-file", "--force-recreate", "--port"),
-    *("--help", "--rm", "--wait"),
+    *("--help", "--rm", "--wait", "--web"),
 }
 """Flags of programs other than ``bident``: of examples, curl, docker, LiteLLM, Prometheus."""
 

@@ -59,11 +59,6 @@ def sandbox(picture: bytes = b"") -> Iterator[str]:
         server.shutdown()
 
 
-def make_engine() -> None:
-    """Have ``.venvs/dify``, made anew if its packages have changed."""
-    subprocess.run(["make", "dify", f"PYTHON={sys.executable}"], cwd=ROOT, check=True, timeout=600)
-
-
 def run(app: Path, sandbox_url: str, inputs: dict[str, Any], prefix: tuple[str, ...] = (), **environment: str) -> Any:
     """What Dify's engine makes of ``app``: ``{"outputs": ...}`` or ``{"error": ...}``.
 

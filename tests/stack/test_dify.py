@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,10 @@ import pytest
 
 from benchmarks.servers import Bident, bident_command
 from bident.zoo.photos import photo_file
-from tests.stack.dify_site import PYTHON, make_engine, run, sandbox
+from tests.shell import made, scripts
+from tests.stack.dify_site import PYTHON, run, sandbox
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dify.md"
 MODELS = ("iris_sklearn", "iris_zipmap", "fraud_xgb", "text_classifier", "yolo_detect", "classify")
 PHOTO = photo_file("chelsea.png")
 IRIS = {"X_1": 5.1, "X_2": 3.5, "X_3": 1.4, "X_4": 0.2}
@@ -42,10 +45,10 @@ def exported(server: Bident, tmp_path_factory: pytest.TempPathFactory) -> Callab
     def export(*words: str) -> Path:
         folder = tmp_path_factory.mktemp("exported")
         address = ["--url", f"http://127.0.0.1:{server.port}", "--host", "localhost"]
-        subprocess.run(
-            [bident_command(), "connect", "dify", *words, *address, "--write", folder], check=True, timeout=60
-        )
-        return folder
+        program, *page = shlex.split(scripts(PAGE)[0])
+        assert program == "bident"
+        subprocess.run([bident_command(), *page, *words, *address], cwd=folder, check=True, timeout=60)
+        return folder / "dify"
 
     return export
 
@@ -58,7 +61,7 @@ def apps(exported: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
     """Runs an app on inputs, with Dify's engine."""
-    make_engine()
+    made("dify")
     with sandbox(PHOTO) as url:
 
         def asked(app: Path, **inputs: Any) -> Any:

@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from benchmarks.servers import bident_command
+from tests import shell
 from tests.stack.dify_network import API, KEY, NAME, NEWER, OLDER, PORT, SERVER, Network, entry_point, network
-from tests.stack.dify_site import make_engine, run
+from tests.stack.dify_site import run
 
 IRIS = {"X_1": 5.1, "X_2": 3.5, "X_3": 1.4, "X_4": 0.2}
 
@@ -65,7 +66,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    make_engine()
+    shell.made("dify")
     folder = tmp_path_factory.mktemp("ssrf")
     repository = folder / "model_repository"
     subprocess.run([bident_command(), "zoo", "build", "iris_sklearn", "--into", repository], check=True, timeout=60)

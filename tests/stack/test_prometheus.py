@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,11 +16,13 @@ import pytest
 from benchmarks.ports import free_port
 from bident.connect.prometheus.server import PrometheusServer
 from tests.conftest import write_identity
+from tests.shell import own_environment, printed, scripts, typed
 from tests.text.sample_models import smollm2
 
 pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "prometheus.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "how-to" / "prometheus.md"
+CURL, PROMETHEUS, CHECK, GRAFANA = scripts(PAGE)
 _DEADLINE_SECONDS = 60.0
 _DOORS = {"8002": "METRICS", "11434": "TEXT"}
 """Which door has a port on the page."""
@@ -36,30 +36,17 @@ class Site:
         self.folder = folder
         self.ports = {name: free_port() for name in ("HTTP", "GRPC", "METRICS", "TEXT")}
         self.prometheus = PrometheusServer(f"http://127.0.0.1:{free_port()}")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "BIDENT_"))}
         ports = {f"BIDENT_{name}_PORT": str(port) for name, port in self.ports.items()}
         text = {"BIDENT_TEXT_MODELS": str(folder / "store"), "BIDENT_TEXT_LIBRARY": str(folder / "smollm2.gguf")}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {**kept, **ports, **text, "PATH": path, "no_proxy": "*"}
+        self._environment = own_environment(**ports, **text)
 
     def types(self, command: str, folder: str = ".") -> subprocess.CompletedProcess[str]:
         """``command`` in a shell."""
-        return subprocess.run(
-            ["bash", "-ec", command],
-            cwd=self.folder / folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        return typed(command, self.folder / folder, self._environment)
 
     def does(self, command: str, folder: str = ".") -> str:
         """What a command prints that works."""
-        done = self.types(command, folder)
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        return done.stdout
+        return printed(self.types(command, folder))
 
     def ask(self) -> None:
         """One request to each engine."""
@@ -90,10 +77,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     process: subprocess.Popen[bytes] | None = None
     try:
         made.does("bident up --metrics-config summary_latencies=true --cache-config local,size=1048576")
-        made.does("bident connect prometheus --write monitoring --set interval=1s")
-        made.does("bident connect grafana --write monitoring")
-        listen = f"--web.listen-address={made.prometheus.url.removeprefix('http://')}"
-        command = ["prometheus", "--config.file=prometheus.yml", listen, f"--storage.tsdb.path={made.folder / 'data'}"]
+        write, *_, start = PROMETHEUS.splitlines()
+        made.does(f"{write} --set interval=1s")
+        made.does(GRAFANA)
+        command = start.replace("127.0.0.1:9090", made.prometheus.url.removeprefix("http://")).split()
+        command.append(f"--storage.tsdb.path={made.folder / 'data'}")
         with (made.folder / "prometheus.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=made.folder / "monitoring", stdout=log, stderr=log)
         made.eventually(lambda: [] if _is_ready(made.prometheus.url) else ["Prometheus itself"])
@@ -114,26 +102,23 @@ def _is_ready(url: str) -> bool:
 
 
 def test_the_page_is_true(site: Site) -> None:
-    """Its commands before Prometheus starts are good, and its alarms are those that there are."""
-    commands = [
-        line
-        for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-        for line in block.splitlines()
-    ]
-    assert [command for command in commands if command.startswith("promtool")]
-    for command in commands:
-        if command.startswith("promtool"):
-            assert "SUCCESS" in site.does(command, "monitoring")
-        if command.startswith("curl"):
-            here = re.sub(r":(\d+)/", lambda found: f":{site.ports[_DOORS[found[1]]]}/", command)
-            assert "# HELP" in site.does(here.replace("curl", "curl --silent"))
+    """Its other commands are good, and its alarms are those that there are."""
+    _, change_folder, *tools, _ = PROMETHEUS.splitlines()
+    assert change_folder == "cd monitoring"
+    for command in tools:
+        assert "SUCCESS" in site.does(command, "monitoring")
+    for command in CURL.splitlines():
+        here = re.sub(r":(\d+)/", lambda found: f":{site.ports[_DOORS[found[1]]]}/", command)
+        assert "# HELP" in site.does(here.replace("curl", "curl --silent"))
     rules = site.prometheus.groups()
     alarms = {rule["name"] for group in rules for rule in group["rules"] if rule["type"] == "alerting"}
-    assert alarms == set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))
+    assert alarms == set(re.findall(r"^\| `(\w+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def test_the_rules_are_checked(site: Site) -> None:
     assert "SUCCESS: 20 rules found" in site.does("promtool check rules bident.rules.yml", "monitoring")
+    models = site.types("promtool check rules --lint=all --lint-fatal bident-models.rules.yml", "monitoring")
+    assert models.returncode == 0, models.stdout + models.stderr
     broken = site.folder / "monitoring" / "broken.test.yml"
     tests = (site.folder / "monitoring" / "bident.test.yml").read_text(encoding="utf-8")
     broken.write_text(tests.replace("value: 40}", "value: 41}"), encoding="utf-8")
@@ -171,8 +156,8 @@ def test_what_is_recorded_has_data(site: Site) -> None:
 
 
 def test_the_check_sees_every_hop(site: Site) -> None:
-    asked = f"--check --json --set prometheus={site.prometheus.url}"
-    told = json.loads(site.does(f"bident connect prometheus {asked}"))
+    asked = f"--json --set prometheus={site.prometheus.url}"
+    told = json.loads(site.does(f"{CHECK.strip()} {asked}"))
     assert [hop["name"] for hop in told["hops"]] == [
         "here -> tensor server",
         "here -> text server",
@@ -182,7 +167,7 @@ def test_the_check_sees_every_hop(site: Site) -> None:
         "rules",
     ]
     assert told["works"]
-    grafana = site.types(f"bident connect grafana {asked} --set grafana=http://127.0.0.1:9")
+    grafana = site.types(f"bident connect grafana --check {asked} --set grafana=http://127.0.0.1:9")
     hops = json.loads(grafana.stdout)["hops"]
     assert [hop["works"] for hop in hops] == [True, True, False]
     assert "of 25 expressions have data" in hops[0]["seen"]

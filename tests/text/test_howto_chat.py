@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,10 +13,10 @@ from pathlib import Path
 import pytest
 from text_serving import TextServing
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "chat.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-SHELL = [text for kind, text in BLOCKS if kind == "sh"]
-MODELFILE = next(text for kind, text in BLOCKS if text.startswith("FROM "))
+from tests.shell import blocks, own_environment, printed, scripts, typed
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "chat.md"
+MODELFILE = next(text for _, text in blocks(PAGE) if text.startswith("FROM "))
 BIN = Path(sys.executable).parent
 
 Type = Callable[[str], str]
@@ -35,29 +34,14 @@ def types(reader: TextServing, tmp_path: Path) -> Type:
     """What a command prints to somebody who copies it."""
 
     def type_it(command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", command.replace("127.0.0.1:11434", f"127.0.0.1:{reader.port}")],
-            cwd=tmp_path,
-            env={**_environment(tmp_path), "BIDENT_TEXT_URL": reader.url},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        return done.stdout
+        environment = own_environment(HOME=str(tmp_path), BIDENT_TEXT_URL=reader.url)
+        return printed(typed(command.replace("127.0.0.1:11434", f"127.0.0.1:{reader.port}"), tmp_path, environment))
 
     return type_it
 
 
-def _environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "BIDENT_"))}
-    return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(home), "no_proxy": "*"}
-
-
 def test_the_page(types: Type, tmp_path: Path) -> None:
-    start, pull, run, ollama, openai, make = SHELL
+    start, pull, run, ollama, openai, make = scripts(PAGE)
     assert start == "bident serve text\n"
     listed = types(pull)
     assert "smollm2" in listed
@@ -112,7 +96,7 @@ class Terminal:
         import pty
 
         self._master, theirs = pty.openpty()
-        environment = {**_environment(home), "TERM": "xterm"}
+        environment = own_environment(HOME=str(home), TERM="xterm")
         self._process = subprocess.Popen(
             command, cwd=home, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
             preexec_fn=_take_terminal,  # noqa: PLW1509 - no thread runs here

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,13 +12,13 @@ import pytest
 from text_serving import TextServing
 
 from benchmarks.ports import free_port
+from tests.shell import blocks, made, own_environment, printed, scripts, typed
 
 # Installing takes a minute.
 pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "rag.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = ROOT / "docs" / "how-to" / "rag.md"
 _DEADLINE_SECONDS = 60.0
 
 Type = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,11 +26,7 @@ Type = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def milvus() -> Path:
-    """The environment of ``make milvus``, made if it is not there or its packages have changed."""
-    command = ["make", "milvus", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return ROOT / ".venvs" / "milvus"
+    return made("milvus")
 
 
 @pytest.fixture
@@ -40,34 +34,12 @@ def types(milvus: Path, serving: TextServing, tmp_path: Path) -> Type:
     """Runs a command in a folder that looks like this repository."""
     for name in ("examples", ".venvs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OLLAMA_", "BIDENT_", "RAG_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {
-        **kept,
-        "PATH": path,
-        "BIDENT_TEXT_URL": serving.url,
-        "no_proxy": "*",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = own_environment(BIDENT_TEXT_URL=serving.url, PYTHONDONTWRITEBYTECODE="1")
 
     def type_it(command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-ec", command],
-            cwd=tmp_path,
-            env={**environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        return typed(command, tmp_path, {**environment, **more})
 
     return type_it
-
-
-def printed(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 0, (done.args, done.stdout, done.stderr)
-    return done.stdout
 
 
 def rag(words: str) -> str:
@@ -75,8 +47,8 @@ def rag(words: str) -> str:
 
 
 def test_the_page(types: Type, tmp_path: Path) -> None:
-    first, connect = [text for kind, text in BLOCKS if kind == "sh"]
-    promised = next(text for kind, text in BLOCKS if text.startswith("The bakery"))
+    first, connect = scripts(PAGE)
+    promised = next(text for _, text in blocks(PAGE) if text.startswith("The bakery"))
     commands = [line for line in first.splitlines() if not line.startswith("make")]
     answer = printed(types("\n".join(commands)))
     assert answer.startswith("5 passages of 3 files\n")

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from text_serving import TextServing
 
+from tests.shell import made
+
 # Installing takes a minute.
 pytestmark = pytest.mark.timeout(900)
 
-ROOT = Path(__file__).parents[2]
 PLACES = ({"city": "Paris"}, {"city": "Rome"})
 
 
 @pytest.fixture(scope="module")
 def said(serving: TextServing) -> dict[str, Any]:
     """What all clients were answered; their environment is made if it is not there or its packages have changed."""
-    command = ["make", "text-clients", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    python = ROOT / ".venvs" / "text_clients" / "bin" / "python"
+    python = made("text-clients") / "bin" / "python"
     script = Path(__file__).with_name("text_clients_script.py")
     done = subprocess.run([python, script, serving.url], capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr

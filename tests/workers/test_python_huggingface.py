@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,12 +18,12 @@ import tritonclient.http as triton
 
 from benchmarks.servers import Bident
 from bident.zoo import RECIPES
+from tests.shell import made
 
 # Installing takes a minute, importing torch many seconds on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = ROOT / ".venvs" / "hf"
+ENVIRONMENT = Path(__file__).parents[2] / ".venvs" / "hf"
 TEXTS = [
     *("This movie is fantastic", "Good movie", "Bad movie", "Just okay"),
     *("Très content", "", "mooooo 😀", "movie " * 40),  # the last is longer than the model can read
@@ -46,11 +45,8 @@ class Weights:
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """The Python of ``.venvs/hf``, made if it is not there or its packages have changed."""
-    command = ["make", "hf", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return ENVIRONMENT / "bin" / "python"
+    """The Python of ``.venvs/hf``."""
+    return made("hf") / "bin" / "python"
 
 
 def make_weights(python: Path, folder: Path, seed: int) -> Weights:

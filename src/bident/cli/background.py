@@ -170,6 +170,14 @@ def _fresh_log(settings: TensorSettings, state_dir: Path) -> Path:
     return output
 
 
+def _passed_over(record: Record, entries: list[Entry]) -> list[Entry]:
+    """What was to be loaded, and could not even be read: a real Triton lists it without a state, and logs why."""
+    if record.control_mode == "explicit":
+        return []
+    reason = "its folder could not be read as a model's; 'bident logs' says why"
+    return [{**entry, "version": "", "reason": reason} for entry in entries if not entry.get("state")]
+
+
 def wait_until_ready(
     record: Record,
     runs: Callable[[], bool],
@@ -188,7 +196,7 @@ def wait_until_ready(
         ready, entries = client.ready(), index(client)
         loading, failed = standing.loading(entries), standing.failed(entries)
         if (ready or (failed and not loading)) and (text is None or text.live()):
-            return failed
+            return [*failed, *_passed_over(record, entries)]
         tell(loading)
         if time.monotonic() > deadline:
             what = f" (still loading: {standing.summary(loading)})" if loading else ""

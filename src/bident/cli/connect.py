@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bident.cli import screen, target, text_server
-from bident.cli.both import tagged
+from bident.cli.both import short, tagged
 from bident.cli.target import Json, Url
 from bident.cli.text_server import TextUrl
 from bident.errors import Code, ServeError, invalid_arg
@@ -52,12 +53,15 @@ def connect(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Configure another system for the models that are served now, and check that it reaches them.
 
-    Prints the files, or writes them with --write; what to do with them is said on standard error. --check ends with
-    code 1 at the first hop that does not work, and says what to do about it.
+    Prints the files and, on standard error, what to do with them.
+
+    --check ends with 1 at the first hop that does not work, and says what to do about it.
     """
     from bident.connect.registry import neighbour
 
     if name is None:
+        if write is not None or force or check or settings or host:
+            raise invalid_arg("which neighbour? as in 'bident connect litellm --check'; 'bident connect' lists all")
         _list(as_json)
         return
     chosen = neighbour(name)
@@ -103,8 +107,7 @@ def _options(chosen: Neighbour, settings: list[str]) -> dict[str, str]:
         if not equals:
             raise invalid_arg(f"--set {setting}: it is written NAME=VALUE")
         if name not in chosen.options:
-            near = difflib.get_close_matches(name, chosen.options, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = _hint(name, chosen.options)
             known = ", ".join(chosen.options) or "nothing"
             raise invalid_arg(f"--set {setting}: {chosen.name} has no choice '{name}'{hint} (it has {known})")
         options[name] = value
@@ -144,12 +147,17 @@ def _wanted(site: Site, models: list[str], options: dict[str, str]) -> Wanted:
         names = [name for name in (known.get(model), texts.get(tagged(model).lower())) if name]
         if not names:
             every = sorted({*known, *texts.values()})
-            near = difflib.get_close_matches(model, every, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = _hint(model, map(short, every))
             there = ", ".join(every) or "none"
             raise ServeError(Code.NOT_FOUND, f"no model '{model}' is served{hint} (there is {there})")
         found += [name for name in names if name not in found]
     return Wanted(tuple(found), options)
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    """Which of ``known`` was probably meant, to be said after the fault; empty where none is near."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _check(chosen: Neighbour, site: Site, wanted: Wanted, as_json: bool) -> None:

@@ -167,6 +167,10 @@ def _is_onnx(path: Path) -> bool:
     import onnx
     from google.protobuf.message import DecodeError
 
+    from bident.model.files import LARGEST_PROTOBUF_BYTES
+
+    if path.stat().st_size >= LARGEST_PROTOBUF_BYTES:
+        return False
     try:
         # Told the format: without it, the file's suffix would choose a parser for JSON or text.
         model = onnx.load(str(path), format="protobuf", load_external_data=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bident.cli import screen
-from bident.errors import ServeError
+from bident.errors import ServeError, invalid_arg
 from bident.local.record import STATE_DIR, Record
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def doctor(
 
     Nothing of a model is executed. Ends with 1 while something is broken.
     """
-    from bident.doctor.examination import examine, patient_of, selected, treat
+    from bident.doctor.examination import examine, is_unread, patient_of, selected, treat
     from bident.doctor.release import read_target
 
     try:
@@ -65,6 +65,11 @@ def doctor(
     patient = patient_of(path, target) if path else _here(target)
     chosen = selected(only_path=path is not None and not everything)
     found = examine(patient, chosen)
+    if not found and not everything and is_unread(patient):
+        raise invalid_arg(
+            f"{patient.model} is nothing that the doctor reads: models, their folders and files, compose files, .env, "
+            "YAML of neighbours, Squid's configuration"
+        )
     treated: list[Treated] = []
     if not as_json:
         _show(found, patient, len(chosen))

@@ -14,7 +14,15 @@ from bident.cli import screen
 app = typer.Typer(help="Describe what serves here for another place to serve it.", no_args_is_help=True)
 
 _BYTES = re.compile(r"\d+(?:\.\d+)?[bkmg]b?", re.IGNORECASE)
+_NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NO_NETWORK = "none"
+
+
+def _networks(names: list[str] | None) -> list[str] | None:
+    for name in names or ():
+        if not _NETWORK.fullmatch(name):
+            raise typer.BadParameter(f"'{name}' is no name of a network: letters, digits, '_', '.' and '-'")
+    return names
 
 
 def _size(text: str) -> str:
@@ -42,6 +50,7 @@ def compose(
         list[str] | None,
         typer.Option(
             help="A network of another project to join, or none; repeat it for several.",
+            callback=_networks,
             show_default="litellm_default, docker_default",
         ),
     ] = None,
@@ -67,6 +76,9 @@ def compose(
         shared_memory=shm_size,
         networks=tuple(dict.fromkeys(name for name in network if name != _NO_NETWORK)) if network else ship.NETWORKS,
     )
+    for folder in tensor.model_repository:
+        if not folder.is_dir():
+            screen.note(f"There is no model repository at {folder} yet: Docker would make an empty folder of it.")
     page = ship.compose(ship.Site(tensor, text_settings, given, text_given, write or Path()), wish)
     if write is None:
         print(page, end="")
@@ -74,3 +86,8 @@ def compose(
     about = "docker compose up -d starts it"
     for path, is_new in write_files([File(ship.FILE_NAME, page, about)], write, force=force):
         screen.show(f"{'Wrote' if is_new else 'Unchanged:'} {screen.text(str(path))}; {about}.")
+    if not image and (text or tensor.engine != "triton"):
+        screen.note(f"First: docker build -f Containerfile -t {ship.BIDENT_IMAGE} . in Bident's sources")
+    if wish.networks:
+        names = " and ".join(wish.networks)
+        screen.note(f"The networks {names} must be there (docker network ls); --network none leaves them out.")

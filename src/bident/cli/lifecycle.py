@@ -37,8 +37,7 @@ def up(
 ) -> None:
     """Start the servers in the background and wait until they are ready.
 
-    Everything else on the command line goes to 'bident serve', which takes tritonserver's flags, and those of the
-    text server with --text- in front.
+    Further flags are those of 'bident serve': tritonserver's, and the text server's with --text- in front.
 
     A model that fails is named, and the others are served; --exit-on-error=true ends the server instead.
     """
@@ -118,6 +117,11 @@ def _settle(flags: list[str], environment: dict[str, str]) -> Plan:
             )
         if mistaken := near_miss.taken_for_repository(folder):
             raise invalid_arg(f"--repo {folder}: {mistaken}")
+    traces = (settings.trace_config if settings.engine == "bident" else (), text.trace_config)
+    for trace_config in filter(None, traces):
+        from bident.observe.trace_settings import TraceStart
+
+        TraceStart.parse(trace_config).check_installed()
     return background.Plan.of(settings, text)
 
 

@@ -33,9 +33,10 @@ _COMMENTS = {
     "dynamic_batching": "Requests that wait for a free instance are put together into one batch. To hold a batch\n"
     "back for company, add max_queue_delay_microseconds.",
     "parameters": "What the backend must know beyond that. For trees: the file's format; whether it classifies\n"
-    "(Triton demands to be told); threshold, where there are two classes: from which probability on the\n"
-    'answer is class 1; predict_proba "true", in its place: answer the probabilities of all classes (the\n'
-    "output's dims are then their number, as 'bident add --proba' writes them).",
+    "(Triton demands to be told: by is_classifier from 25.09 on, by output_class before); threshold, which\n"
+    "it demands of every classifier: from which probability on the answer is class 1, where there are two\n"
+    'classes; predict_proba "true": answer the probabilities of all classes (the output\'s dims are then\n'
+    "their number, as 'bident add --proba' writes them).",
     "default_model_filename": "The model file in the version folder.",
 }
 _ONNX_ROWS = 64
@@ -137,25 +138,26 @@ def _complete(files: ModelFiles, found: ModelFile, name: str, *, proba: bool) ->
 
 
 def _tree_parameters(backend: Backend, files: ModelFiles, message: ModelConfigProto, *, proba: bool) -> dict[str, str]:
-    """What a tree model's configuration must say about its answer; nothing that would have no effect.
+    """What a tree model's configuration must say about its answer, here or in a Triton.
 
-    Whether it classifies, and into how many classes, is what the backend makes of a configuration
-    that asks for probabilities.
+    Whether it classifies is what the backend makes of a configuration that asks for probabilities.
     """
     backend.complete(files, ModelConfig.from_proto(message))  # raises what is wrong with the file itself
     asking = pb.ModelConfig()
     asking.CopyFrom(message)
     _set_parameters(asking, {"predict_proba": "true"})
     try:
-        answer = backend.complete(files, ModelConfig.from_proto(asking))
+        backend.complete(files, ModelConfig.from_proto(asking))
     except ConfigError:
         if proba:
             raise invalid_arg("--proba is for classifiers; this model is a regression or ranking") from None
-        return {"is_classifier": "false"}
-    if proba:
-        return {"is_classifier": "true", "predict_proba": "true"}
-    (probabilities,) = answer.outputs.values()
-    return {"is_classifier": "true", **({"threshold": "0.5"} if probabilities.dims == (2,) else {})}
+        return _classifier("false")
+    return {**_classifier("true"), "threshold": "0.5", **({"predict_proba": "true"} if proba else {})}
+
+
+def _classifier(value: str) -> dict[str, str]:
+    """Whether it classifies, under the name that Triton demands before 25.09, and under the one from then on."""
+    return {"is_classifier": value, "output_class": value}
 
 
 def _set_parameters(message: ModelConfigProto, values: dict[str, str]) -> None:

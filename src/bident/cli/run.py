@@ -82,9 +82,11 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Ask a model and show the answer; talk to a text model.
 
-    A tensor model is asked with a picture, text, JSON, CSV or numpy file; a decoupled model's answers are shown as
-    they come, and Ctrl-C ends them. A text model answers the prompt and what is piped in, or talks: /? in the chat
-    explains it.
+    A tensor model is asked with a picture, text, JSON, CSV or numpy file.
+
+    A decoupled model's answers are shown as they come, and Ctrl-C ends them.
+
+    A text model answers the prompt and what is piped in, or talks: /? in the chat explains it.
     """
     from bident.client import TextClient
 

@@ -11,7 +11,7 @@ from typing import Any
 Entry = dict[str, Any]
 """One entry of the repository index."""
 
-_LONGEST_PART = 120
+_LONGEST_PART = 240
 """Characters of a line that is one of several; a reason of one line is never cut."""
 
 _MOMENT = re.compile(r"\bsince (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z")

@@ -71,7 +71,9 @@ def note_failures(record: Record, failed: list[standing.Entry]) -> None:
     screen.note("Models that are not available:")
     for line in standing.lines(failed):
         screen.note(line)
-    screen.note(f"The server stays up. To cure a model: {cure(record.control_mode)}.")
+    screen.note(
+        f"The server stays up. 'bident doctor' says more about them; to cure a model: {cure(record.control_mode)}."
+    )
 
 
 def show_urls(record: Record) -> None:

@@ -25,7 +25,7 @@ class Continue(Neighbour):
     def files(self, site: Site, wanted: Wanted) -> list[File]:
         some_model(site, wanted)
         address = text_address(site)
-        models = [_entry(model, address) for model in site.text_models if _roles(model) and _is_wanted(model, wanted)]
+        models = [_entry(model, address) for model in site.text_models if _roles(model) and wanted.includes(model.name)]
         document = {"name": "Bident", "version": "1.0.0", "schema": "v1", "models": models}
         return [File("config.yaml", to_yaml(document), "Continue's configuration; it lies in ~/.continue")]
 
@@ -38,10 +38,6 @@ class Continue(Neighbour):
 
     def check(self, site: Site, wanted: Wanted) -> Iterator[Hop]:
         return until_failure(text_hops(site, wanted))
-
-
-def _is_wanted(model: TextModel, wanted: Wanted) -> bool:
-    return not wanted.models or model.name in wanted.models
 
 
 def _roles(model: TextModel) -> list[str]:

@@ -24,7 +24,6 @@ _NEWEST_INGESTION = "4"
 """With it spans are there at once; without it they may take minutes."""
 _KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
 _FILE = "langfuse.sh"
-_SWITCHES = {"text": ("false", "true"), "usage": ("auto", "always", "never")}
 _REFUSED = (401, 403)
 _FAILED = 400
 _UNKNOWN = 404
@@ -77,7 +76,7 @@ class Langfuse(Neighbour):
 
 def _script(site: Site, wanted: Wanted) -> str:
     """Lines for a POSIX shell. The keys are put in when it is sourced, so that the file holds no secret."""
-    with_text = _choice(wanted, "text") == "true"
+    with_text = wanted.one_of("text", "false", "true") == "true"
     mode = f"mode=opentelemetry;opentelemetry,url={_url(wanted)}{_TRACES}"
     lines = [
         "# Spans of both servers to Langfuse. Made by 'bident connect langfuse'; the keys come from the environment.",
@@ -91,7 +90,7 @@ def _script(site: Site, wanted: Wanted) -> str:
     if site.text is not None:
         lines.append(f"export BIDENT_TEXT_TRACE_CONFIG='{mode}'")
         lines.append(f"export BIDENT_TEXT_TRACE_TEXT={str(with_text).lower()}")
-        lines.append(f"export BIDENT_TEXT_TRACE_USAGE={_choice(wanted, 'usage')}")
+        lines.append(f"export BIDENT_TEXT_TRACE_USAGE={wanted.one_of('usage', 'auto', 'always', 'never')}")
     return "\n".join(lines) + "\n"
 
 
@@ -101,14 +100,6 @@ def _url(wanted: Wanted) -> str:
     if any(sign in "';" or sign.isspace() for sign in url):
         raise invalid_arg(f"--set url={url}: it is an address such as {_HOST}")
     return _Api(url).url
-
-
-def _choice(wanted: Wanted, name: str) -> str:
-    known = _SWITCHES[name]
-    value = wanted.option(name, known[0])
-    if value not in known:
-        raise invalid_arg(f"--set {name}={value}: it is one of {', '.join(known)}")
-    return value
 
 
 def _rate(wanted: Wanted) -> int:

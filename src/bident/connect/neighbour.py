@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bident.connect.site import Site
+from bident.errors import ServeError, invalid_arg
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,17 @@ class Wanted:
     def option(self, name: str, default: str = "") -> str:
         """One choice, or ``default``."""
         return self.options.get(name, default)
+
+    def one_of(self, name: str, *known: str) -> str:
+        """One choice of ``known``, of which the first goes without saying. Raises INVALID_ARG for any other."""
+        value = self.option(name, known[0])
+        if value not in known:
+            raise invalid_arg(f"--set {name}={value}: it is {', '.join(known[:-1])} or {known[-1]}")
+        return value
+
+    def includes(self, model: str) -> bool:
+        """Whether this model is meant: it was named, or none was."""
+        return not self.models or model in self.models
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,11 @@ class Hop:
     """What was seen."""
     cure: str = ""
     """What to do about it, where it does not work."""
+
+
+def failed(name: str, error: Exception, otherwise: str, cure: str) -> Hop:
+    """A hop that ended with ``error``; ``otherwise`` says what was seen where that is no ServeError."""
+    return Hop(name, False, error.message if isinstance(error, ServeError) else otherwise, cure)
 
 
 def until_failure(hops: Iterable[Hop]) -> Iterator[Hop]:

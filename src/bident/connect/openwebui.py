@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bident.connect.elsewhere import Elsewhere
-from bident.connect.neighbour import File, Hop, Neighbour, Wanted, until_failure
+from bident.connect.neighbour import File, Hop, Neighbour, Wanted, failed, until_failure
 from bident.connect.site import Site
 from bident.connect.text_way import able, some_model, text_address, text_hops
-from bident.errors import ServeError, invalid_arg
+from bident.errors import ServeError
 
 _FILE = "openwebui.env"
 
@@ -30,9 +30,7 @@ class OpenWebUi(Neighbour):
 
     def files(self, site: Site, wanted: Wanted) -> list[File]:
         some_model(site, wanted)
-        api = wanted.option("api", "ollama")
-        if api not in _APIS:
-            raise invalid_arg(f"--set api={api}: it is {' or '.join(_APIS)}")
+        api = wanted.one_of("api", *_APIS)
         chat, documents = _APIS[api](text_address(site).theirs)
         lines = [
             "# Open WebUI keeps what it was told first in its database; with this, these lines hold at every start.",
@@ -87,6 +85,7 @@ def _openai(url: str) -> tuple[list[str], list[str]]:
 
 
 _APIS = {"ollama": _ollama, "openai": _openai}
+"""The first goes without saying."""
 
 
 def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
@@ -97,7 +96,7 @@ def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
     try:
         version = _Page(url).get_json("/api/version")["version"]
     except (ServeError, KeyError, TypeError) as error:
-        seen = error.message if isinstance(error, ServeError) else f"{url} is no Open WebUI"
-        yield Hop("here -> Open WebUI", False, seen, "start it, or say where it is: --set openwebui=URL")
+        cure = "start it, or say where it is: --set openwebui=URL"
+        yield failed("here -> Open WebUI", error, f"{url} is no Open WebUI", cure)
         return
     yield Hop("here -> Open WebUI", True, f"Open WebUI {version} answers at {url}")

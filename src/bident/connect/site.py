@@ -46,6 +46,12 @@ class Address:
     credentials: Credentials | None = field(default=None, repr=False, compare=False)
     """What this machine shows the server when it asks; None for those of the environment."""
 
+    @property
+    def wants_key(self) -> bool:
+        """Whether the server wants an API key, as far as is known here: one is shown to it then."""
+        shown = self.credentials or Credentials.from_environment()
+        return "authorization" in {name.lower() for name in shown.headers}
+
 
 @dataclass(frozen=True)
 class Site:
@@ -56,6 +62,11 @@ class Site:
     text: Address | None
     models: tuple[TensorModel, ...] = ()
     text_models: tuple[TextModel, ...] = ()
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether one of the servers does."""
+        return any(address is not None and address.wants_key for address in (self.tensor, self.text))
 
     def model(self, name: str) -> TensorModel:
         """A tensor model. Raises NOT_FOUND."""
@@ -84,11 +95,14 @@ def survey(tensor: Client | None, metrics_url: str | None, text: TextClient | No
 
 
 def _address(url: str, host: str | None, credentials: Credentials) -> Address:
-    if host is None:
-        return Address(url, url, credentials)
+    return Address(url, url if host is None else at_host(url, host), credentials)
+
+
+def at_host(url: str, host: str) -> str:
+    """``url`` with the name or address ``host`` in place of its own."""
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
-    return Address(url, f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}", credentials)
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
 
 
 def _tensor_models(client: Client) -> Iterable[TensorModel]:

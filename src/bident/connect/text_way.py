@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from bident.client import TextClient
-from bident.connect.neighbour import Hop, Wanted
+from bident.connect.neighbour import Hop, Wanted, failed
 from bident.connect.site import Address, Site, TextModel
 from bident.errors import Code, ServeError
 
@@ -24,14 +24,18 @@ def text_address(site: Site) -> Address:
 
 def able(site: Site, wanted: Wanted, capability: str) -> list[TextModel]:
     """The text models with ``capability``: those that were asked for, all where none was."""
-    models = [model for model in site.text_models if not wanted.models or model.name in wanted.models]
-    return [model for model in models if capability in model.capabilities]
+    return [model for model in site.text_models if wanted.includes(model.name) and capability in model.capabilities]
 
 
 def some_model(site: Site, wanted: Wanted) -> None:
     """Raise NOT_FOUND where there is no model that answers or makes vectors."""
-    if not able(site, wanted, "completion") and not able(site, wanted, "embedding"):
-        raise ServeError(Code.NOT_FOUND, f"there is no text model to connect to; fetch some: {_PULL}")
+    if able(site, wanted, "completion") or able(site, wanted, "embedding"):
+        return
+    there = [model.name for model in site.text_models]
+    if wanted.models and there:
+        asked = ", ".join(map(repr, wanted.models))
+        raise ServeError(Code.NOT_FOUND, f"no text model is among {asked}; there is {', '.join(there)}")
+    raise ServeError(Code.NOT_FOUND, f"there is no text model to connect to; fetch some: {_PULL}")
 
 
 def text_hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
@@ -49,8 +53,8 @@ def text_hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
             try:
                 yield hop(client, model.name)
             except (ServeError, KeyError, IndexError, TypeError) as error:
-                seen = error.message if isinstance(error, ServeError) else f"its answer is none: {error!r}"
-                yield Hop(f"text server -> {model.name}", False, seen, f"bident run {model.name} Hello; bident logs")
+                cure = f"bident run {model.name} Hello; bident logs"
+                yield failed(f"text server -> {model.name}", error, f"its answer is none: {error!r}", cure)
 
 
 def _under_their_name(address: Address) -> Hop:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from bident.connect.neighbour import File
 from bident.errors import Code, ServeError
+from bident.local.files import replacing
 
 
 def write_files(files: Iterable[File], folder: Path, *, force: bool = False) -> list[tuple[Path, bool]]:
@@ -28,7 +27,9 @@ def write_files(files: Iterable[File], folder: Path, *, force: bool = False) -> 
             )
         for path, file in places:
             if path not in same:
-                _replace(path, file.text)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path, file.text.encode()) as draft:
+                    draft.chmod(0o644)
     except OSError as error:
         where = error.filename or folder
         raise ServeError(Code.UNAVAILABLE, f"cannot write {where}: {error.strerror or error}") from None
@@ -40,18 +41,3 @@ def _place(folder: Path, file: File) -> Path:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ServeError(Code.INVALID_ARG, f"'{file.path}' would be written outside of {folder}")
     return path
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put ``text`` at ``path`` at once: nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    draft = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(text.encode())
-        draft.chmod(0o644)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -14,6 +14,8 @@ from bident.model.folder import CONFIG, version_of
 from bident.model.near_miss import taken_for_repository
 
 _ORDER = list(Weight)
+_READ = (".yaml", ".yml", ".env", ".conf")
+"""How files of neighbours end."""
 _MOST_ROUNDS = 12
 """A cure can bring to light what was hidden behind the pitfall; more often than this it goes round in circles."""
 
@@ -38,9 +40,19 @@ def patient_of(path: Path, target: str) -> Patient:
         raise ServeError(
             Code.NOT_FOUND, f"there is no {path}; name a model repository, a model folder in it, or a file"
         )
+    if version_of(path.name) is not None and taken_for_repository(path.parent):
+        path = path.parent
     if taken_for_repository(path):
         return Patient(repository=path.parent, model=path, target=target)
     return Patient(repository=path, target=target)
+
+
+def is_unread(patient: Patient) -> bool:
+    """Whether what was named is a file that no check can tell anything of."""
+    path = patient.model
+    if path is None or not path.is_file() or path.name.startswith(".env") or path.name.endswith(_READ):
+        return False
+    return all(not case.backend for case in cases(patient))
 
 
 def selected(*, only_path: bool) -> list[Check]:
@@ -92,7 +104,7 @@ def treat(patient: Patient, chosen: Iterable[Check], found: list[Finding]) -> tu
         # One for each place: what a cure has changed is to be read anew before the next.
         for finding in {finding.where: finding for finding in reversed(curable)}.values():
             tried.add(_key(finding))
-            treated.append(_apply(finding))
+            treated.append(_apply(finding, patient))
         found = examine(patient, chosen)
     return treated, found
 
@@ -101,12 +113,25 @@ def _key(finding: Finding) -> tuple[str, str, str]:
     return finding.check, finding.where, finding.seen
 
 
-def _apply(finding: Finding) -> Treated:
+def _apply(finding: Finding, patient: Patient) -> Treated:
     assert finding.fix is not None
     try:
+        _refuse_outside(finding.where, patient)
         finding.fix.apply()
     except ServeError as error:
         return Treated(finding, error.message)
     except OSError as error:
         return Treated(finding, f"{error.filename or finding.where}: {error.strerror or error}")
     return Treated(finding)
+
+
+def _refuse_outside(where: str, patient: Patient) -> None:
+    """Leave alone what a link leads to: whoever has lent a folder to a repository did not ask for it to be changed."""
+    if patient.repository is None or not Path(where).is_relative_to(patient.repository):
+        return
+    folder = Path(where).parent.resolve()
+    if not folder.is_relative_to(patient.repository.resolve()):
+        raise ServeError(
+            Code.UNAVAILABLE,
+            f"a link leads out of {patient.repository}, to {folder}, which stays as it is; examine that folder itself",
+        )

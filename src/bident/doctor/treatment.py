@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from bident.errors import Code, ServeError
+from bident.local.files import replacing
 
 _OWNER_MAY_WRITE = 0o200
 
@@ -24,21 +22,12 @@ def replace_file(path: Path, content: bytes) -> None:
     _refuse_read_only(path)
 
     def replace() -> None:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        staged = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
+        with replacing(path, content) as draft:
             mode = 0o644
             if path.exists():
                 mode = stat.S_IMODE(path.stat().st_mode)
                 shutil.copy2(path, backup_of(path))
-            staged.chmod(mode)
-            staged.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                staged.unlink()
-            raise
+            draft.chmod(mode)
 
     _reporting(replace, f"write {path}")
 

@@ -1,1 +1,1 @@
-"""What runs on this machine: ports and who has them, processes, and the record of a server in the background."""
+"""This machine: ports and who has them, processes, the record of a server in the background, files written whole."""

@@ -8,6 +8,9 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+LARGEST_PROTOBUF_BYTES = 2 << 30
+"""What protobuf reads at most: a larger file can be no ONNX model, and need not be read to see it."""
+
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _MODEL_SUFFIXES = frozenset({".onnx", ".pt", ".pt2", ".py", ".xml", ".ubj", ".tl", ".plan"})
+_PICKLE_SUFFIXES = frozenset({".pkl", ".pickle", ".joblib"})
 
 
 def advice(directory: Path, versions: list[int], wanted: Iterable[str]) -> str:
@@ -17,6 +18,9 @@ def advice(directory: Path, versions: list[int], wanted: Iterable[str]) -> str:
     advices = [*misnamed_config(directory), *_misplaced(directory, known)]
     for version in versions:
         advices += _in_version(directory / str(version), known)
+        advices += _foreign(directory / str(version), directory.name)
+    if not versions:
+        advices += _misnamed_versions(directory, known)
     return "; ".join(advices)
 
 
@@ -83,6 +87,24 @@ def _in_version(version: Path, known: set[str]) -> Iterator[str]:
             yield f"move '{name}/{min(inside)}' one folder up"
         elif Path(name).suffix.lower() in _MODEL_SUFFIXES:
             yield f"rename '{name}' to 'model{Path(name).suffix.lower()}' or set backend and default_model_filename"
+
+
+def _misnamed_versions(directory: Path, known: set[str]) -> Iterator[str]:
+    """``v1``, ``latest``: folders that hold a model file and are called by no number."""
+    for name in _entries(directory):
+        names = _entries(directory / name)
+        if not name.isdigit() and any(inner in known or Path(inner).suffix in _MODEL_SUFFIXES for inner in names):
+            yield f"rename the folder '{name}' to '{name.lstrip('vV') if name.lstrip('vV').isdecimal() else '1'}'"
+
+
+def _foreign(version: Path, model: str) -> Iterator[str]:
+    """Files that no rename makes a tensor model."""
+    for name in _entries(version):
+        suffix = Path(name).suffix.lower()
+        if suffix == ".gguf":
+            yield f"'{name}' is for the text engine: 'bident pull {version / name} --as {model}'"
+        elif suffix in _PICKLE_SUFFIXES:
+            yield f"'{name}' is a pickle, which is never loaded: export the model to ONNX, then 'bident add FILE'"
 
 
 def _meant(name: str, folded: dict[str, str]) -> str | None:

@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from opentelemetry.util.types import AttributeValue
 
 from bident import __version__
+from bident.observe.span_session import SpanSession
 from bident.observe.span_settings import SpanSettings
 from bident.wire.trace_context import TraceContext
 
@@ -130,7 +131,7 @@ class _Reporting(SpanExporter):
         self._url = settings.shown_url
         _THEIR_LOG.addHandler(_Complaints(self._fail))
         _THEIR_LOG.propagate = False
-        self._otlp = OTLPSpanExporter(endpoint=settings.url)
+        self._otlp = OTLPSpanExporter(endpoint=settings.url, session=SpanSession())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.taken += len(spans)

@@ -7,6 +7,7 @@ variable and file key follow from its name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -64,6 +65,13 @@ class Setting:
     def repeatable(self) -> bool:
         """Whether giving the flag again adds to it; otherwise the last one wins."""
         return self.kind.collect is not None
+
+    def written(self, texts: Sequence[str]) -> list[str]:
+        """The flags that say what it was given as: every text of a repeatable one, else the last."""
+        kept = texts if self.repeatable else texts[-1:]
+        if self.takes_value:
+            return [f"{self.flag}={text}" for text in kept]
+        return [self.flag] if any(self.kind.parse(text) for text in kept) else []
 
 
 def setting(

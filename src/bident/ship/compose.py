@@ -16,6 +16,7 @@ from bident import __version__
 from bident.errors import SettingsError
 from bident.settings import TABLE, TEXT_TABLE, Setting, TensorSettings, TextSettings
 from bident.settings.values import Api
+from bident.ship.triton.flags import PROTECTION
 from bident.yaml import to_yaml
 
 Tree: TypeAlias = dict[str, Any]
@@ -36,13 +37,14 @@ _BIDENT_ONLY = frozenset(
         "http_idle_timeout_secs",
         "http_max_connections",
         "http_max_input_size",
+        "http_server_cert",
+        "http_server_key",
+        "http_root_cert",
         "allow_client_shm",
+        *PROTECTION,
     }
 )
 """What the release in :data:`TRITON_IMAGE` has no flag for."""
-_BIDENT_PROTECTS = frozenset(
-    {"api_key_file", "http_use_ssl", "http_use_ssl_mutual", "http_server_cert", "http_server_key", "http_root_cert"}
-)
 _SAID_HERE = frozenset(
     {
         *("engine", "config_file", "insecure", "model_repository", "model_cache_directory", "log_file"),
@@ -93,6 +95,13 @@ class Site:
         text = Path(os.path.relpath(path, self.folder)).as_posix()
         return text if text.startswith("..") else f"./{text}"
 
+    def mount(self, path: Path, inside: str) -> str | Tree:
+        """A volume: ``path`` to be read at ``inside``. The short form has no place for a path with a colon in it."""
+        outside = self.path(path)
+        if ":" in outside:
+            return {"type": "bind", "source": outside, "target": inside, "read_only": True}
+        return f"{outside}:{inside}:ro"
+
 
 def compose(site: Site, wish: Wish) -> str:
     """The file's text. Raises SettingsError where the engine lacks a protection that the settings ask for."""
@@ -122,19 +131,19 @@ def _head(wish: Wish) -> str:
 def _tensor(site: Site, wish: Wish) -> Tree:
     settings = site.tensor
     is_triton = wish.engine == "triton"
-    if is_triton and (asked := [row.flag for row in _rows(TABLE, site.tensor_given) if row.name in _BIDENT_PROTECTS]):
+    rows = _rows(TABLE, site.tensor_given)
+    if is_triton and (asked := [row.flag for row in rows if row.name in PROTECTION and getattr(settings, row.name)]):
         raise SettingsError(
             f"{', '.join(asked)}: NVIDIA's server has no such flag and would answer everybody; leave it out and put a "
             "proxy in front, or export with --engine bident"
         )
-    left_out = _BIDENT_ONLY if is_triton else frozenset()
-    rows = [row for row in _rows(TABLE, site.tensor_given) if row.name not in left_out]
+    rows = [row for row in rows if not is_triton or row.name not in _BIDENT_ONLY]
     roots = {f"{_MODELS}{number or ''}": path for number, path in enumerate(settings.model_repository)}
     command = ["tritonserver"] if is_triton else ["serve", "tensor"]
     command += [f"--model-repository={root}" for root in roots]
     command += _addresses(settings, is_triton)
     command += [flag for row in rows for flag in _flags(row, site.tensor_given)]
-    volumes = [f"{site.path(path)}:{root}:ro" for root, path in roots.items()]
+    volumes = [site.mount(path, root) for root, path in roots.items()]
     volumes += [] if is_triton else [f"cache:{_CACHE}"]
     volumes += [_mount(row, site, site.tensor_given) for row in rows if row.name in _FILES]
     return {
@@ -161,7 +170,7 @@ def _text(site: Site, wish: Wish) -> Tree:
         "command": command,
         "volumes": [
             f"text-models:{_TEXT_MODELS}",
-            *(f"{site.path(path)}:{folder}:ro" for folder, path in libraries),
+            *(site.mount(path, folder) for folder, path in libraries),
             *(_mount(row, site, site.text_given) for row in rows if row.name in _FILES),
         ],
         "ports": [_port(settings.host.host, settings.port, _TEXT_PORT)],
@@ -243,15 +252,12 @@ def _rows(table: Sequence[Setting], given: Given) -> list[Setting]:
 def _flags(row: Setting, given: Given) -> Iterator[str]:
     if row.name in _FILES:
         yield f"{row.flag}={_inside(row, given)}"
-    elif not row.takes_value:
-        yield row.flag
     else:
-        texts = given[row.name] if row.repeatable else given[row.name][-1:]
-        yield from (f"{row.flag}={text}" for text in texts)
+        yield from row.written(given[row.name])
 
 
-def _mount(row: Setting, site: Site, given: Given) -> str:
-    return f"{site.path(Path(given[row.name][-1]))}:{_inside(row, given)}:ro"
+def _mount(row: Setting, site: Site, given: Given) -> str | Tree:
+    return site.mount(Path(given[row.name][-1]), _inside(row, given))
 
 
 def _inside(row: Setting, given: Given) -> str:

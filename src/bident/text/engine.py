@@ -10,6 +10,7 @@ from bident.text.answering import embedding, ranking, tokens
 from bident.text.answering.answer import Answer
 from bident.text.answering.asked import RemoteModel, Server, Upstreams
 from bident.text.answering.composing import Composer
+from bident.text.answering.fitting import check_size
 from bident.text.answering.gate import check_answerable, check_embeds, check_ranks
 from bident.text.answering.options import checked_options
 from bident.text.figures import Asking, Figures
@@ -101,8 +102,12 @@ class TextEngine:
     async def tokenize(
         self, model: str, text: str, *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
-        """The tokens of ``text``, by the vocabulary of ``model``, which is loaded for it."""
+        """The tokens of ``text``, by the vocabulary of ``model``, which is loaded for it.
+
+        Raises INVALID_ARG for a text that would keep the model's process busy for long.
+        """
         async with self._server(model) as server:
+            check_size(len(text.encode()), server.context_length)
             return await tokens.tokenize(server, text, add_special=add_special, parse_special=parse_special)
 
     async def detokenize(self, model: str, sequence: Sequence[int]) -> str:

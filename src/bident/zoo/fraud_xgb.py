@@ -22,11 +22,13 @@ output [ { name: "output__0", data_type: TYPE_FP32, dims: [ 1 ] } ]
 instance_group [ { count: 1, kind: KIND_AUTO } ]
 parameters [
   # The file format; "xgboost_ubj", "lightgbm" and "treelite_checkpoint" are others.
-  { key: "model_type",   value: { string_value: "xgboost_json" } },
-  # "true": answer the class. "false": answer the probability of class 1.
-  { key: "output_class", value: { string_value: "true" } },
+  { key: "model_type",    value: { string_value: "xgboost_json" } },
+  # "true": answer the class. "false": answer the probability of class 1. Triton's name for it from
+  # 25.09 on, and the one before.
+  { key: "is_classifier", value: { string_value: "true" } },
+  { key: "output_class",  value: { string_value: "true" } },
   # From which probability on a case counts as class 1.
-  { key: "threshold",    value: { string_value: "0.5" } }
+  { key: "threshold",     value: { string_value: "0.5" } }
 ]
 # Requests that arrive together run together.
 dynamic_batching {}

@@ -31,8 +31,7 @@ _CONFIG = """
 backend: "onnxruntime"
 max_batch_size: 8
 input  [ { name: "images",  data_type: TYPE_FP32, dims: [ 3, 640, 640 ] } ]
-# -1: the file does not fix how many candidates there are.
-output [ { name: "output0", data_type: TYPE_FP32, dims: [ 84, -1 ] } ]
+output [ { name: "output0", data_type: TYPE_FP32, dims: [ 84, 8400 ] } ]
 instance_group [ { count: 1, kind: KIND_CPU } ]
 dynamic_batching { max_queue_delay_microseconds: 5000 }
 """

@@ -6,15 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from litellm_site import make_litellm
 
 from benchmarks.servers import bident_command
+from tests.shell import made
 
 
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with ``iris_sklearn`` and ``text_classifier``, to be copied; LiteLLM is installed beside it."""
-    make_litellm()
+    made("litellm")
     folder = tmp_path_factory.mktemp("samples")
     build = [bident_command(), "zoo", "build", "iris_sklearn", "text_classifier", "--into", folder]
     subprocess.run(build, check=True, capture_output=True, timeout=120)

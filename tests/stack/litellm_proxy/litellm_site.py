@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +17,7 @@ import yaml
 
 from benchmarks.ports import free_port
 from benchmarks.servers import Server, bident_command
+from tests import shell
 from tests.text.real_library import pulled
 from tests.text.sample_models import smollm2
 from tests.text.text_serving import TOOLED
@@ -30,18 +29,9 @@ _MODELS = Path(__file__).with_name("models")
 _LONG = 120.0
 
 
-def make_litellm() -> None:
-    """Make LiteLLM's environment if it is not there or its packages have changed."""
-    command = ["make", "litellm", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def own_environment(folder: Path) -> dict[str, str]:
-    """This process's, without what a person has set for these programs."""
-    others = ("OLLAMA_", "BIDENT_", "LITELLM_", "LANGFUSE_", "OTEL_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    return {**kept, "no_proxy": "*", "HOME": str(folder), "OLLAMA_MODELS": str(folder / "nobodys")}
+    """Nothing that a person has set for these programs, and nothing that lies in that person's home."""
+    return shell.own_environment(HOME=str(folder), OLLAMA_MODELS=str(folder / "nobodys"))
 
 
 class Servers(Server):
@@ -181,7 +171,7 @@ class Receiver(Server):
     def __init__(self, log: Path) -> None:
         port = free_port()
         super().__init__(
-            [LITELLM / "python", Path(__file__).with_name("otlp_receiver.py"), port], port, log, ready_path="/"
+            [LITELLM / "python", Path(__file__).with_name("langfuse_stand_in.py"), port], port, log, ready_path="/"
         )
 
     @property

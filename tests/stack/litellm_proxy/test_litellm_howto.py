@@ -15,14 +15,16 @@ from litellm_site import LITELLM, ROOT, Servers, client, own_environment
 
 from benchmarks.ports import free_port
 from benchmarks.servers import Server, bident_command
+from tests import shell
 
 # Installing takes a minute.
 pytestmark = pytest.mark.timeout(900)
 
-PAGE = (ROOT / "docs" / "how-to" / "litellm.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-WRITE, INSTALL, START, CHECK, CHAT, TENSOR = (text for kind, text in BLOCKS if kind == "sh")
-PROGRAM, PROVIDER, ENSEMBLE = (next(text for kind, text in BLOCKS if kind == name) for name in ("python", "yaml", ""))
+PAGE = ROOT / "docs" / "how-to" / "litellm.md"
+WRITE, START, CHECK, CHAT, TENSOR = shell.scripts(PAGE)
+INSTALL, PROGRAM, PROVIDER, ENSEMBLE = (
+    shell.blocks(PAGE, language)[0][1] for language in ("text", "python", "yaml", "")
+)
 KEY = re.findall("LITELLM_MASTER_KEY=(.*)", START)[0]
 
 
@@ -49,17 +51,8 @@ class Reader:
 
     def types(self, command: str) -> str:
         """What ``command`` prints."""
-        done = subprocess.run(
-            ["bash", "-ec", self.here(command).replace("curl ", "curl --silent --show-error --fail-with-body ")],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        return done.stdout
+        command = self.here(command).replace("curl ", "curl --silent --show-error --fail-with-body ")
+        return shell.printed(shell.typed(command, self.folder, self.environment))
 
     def starts(self, command: str) -> Server:
         """The server of ``command``, to be entered."""

@@ -41,7 +41,8 @@ class Door(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         reason = "loading since 2026-11-30T16:03:12Z" if state == "LOADING" else "no file"
-        self.wfile.write(json.dumps([{"name": "m", "version": "1", "state": state, "reason": reason}]).encode())
+        entry = {"name": "m", "version": "1", "state": state, "reason": reason}
+        self.wfile.write(json.dumps([{"name": "m"} if mode == "passed over" else entry]).encode())
 
 def stop(*_):
     print("asked to stop", flush=True)

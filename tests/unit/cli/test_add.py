@@ -21,6 +21,8 @@ from google.protobuf import text_format
 from onnx import TensorProto, helper
 
 from bident.cli.detect import detect
+from bident.doctor.check import Patient
+from bident.doctor.models.fil_parameters import FilParameters
 from bident.errors import ServeError
 from bident.local import process
 from bident.local.record import STATE_DIR, Record
@@ -170,9 +172,10 @@ def test_trees_say_all_that_triton_demands(bident: Bident, tmp_path: Path, kind:
     config = text_format.Parse(text, pb.ModelConfig())
     said = {key: value.string_value for key, value in config.parameters.items()}
     if kind == "lightgbm":  # trained without an objective of its own: a regression
-        assert said == {"model_type": kind, "is_classifier": "false"}
+        assert said == {"model_type": kind, "is_classifier": "false", "output_class": "false"}
     else:
-        assert said == {"model_type": kind, "is_classifier": "true", "threshold": "0.5"}
+        assert said == {"model_type": kind, "is_classifier": "true", "output_class": "true", "threshold": "0.5"}
+    assert not list(FilParameters().examine(Patient(repository=Path("model_repository"), target="triton:25.05")))
     assert list(config.input[0].dims) == [3]
     assert list(config.output[0].dims) == [1]
     assert config.max_batch_size > 1
@@ -286,13 +289,10 @@ def test_probabilities_instead_of_classes(bident: Bident, tmp_path: Path) -> Non
         config = text_format.Parse(text, pb.ModelConfig())
         more = {key: value.string_value for key, value in config.parameters.items() if key != "model_type"}
         said[name] = (list(config.output[0].dims), more)
-    probabilities = {"is_classifier": "true", "predict_proba": "true"}
-    # A threshold decides between two classes, and has no effect on three.
-    assert said == {
-        "two": ([2], probabilities),
-        "three": ([3], probabilities),
-        "decided": ([1], {"is_classifier": "true"}),
-    }
+    # Triton demands a threshold of every classifier, though it decides between two classes alone.
+    classifier = {"is_classifier": "true", "output_class": "true", "threshold": "0.5"}
+    probabilities = {**classifier, "predict_proba": "true"}
+    assert said == {"two": ([2], probabilities), "three": ([3], probabilities), "decided": ([1], classifier)}
 
 
 def test_probabilities_of_what_has_none(bident: Bident, tmp_path: Path) -> None:

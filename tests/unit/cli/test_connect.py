@@ -100,6 +100,7 @@ def test_models_by_the_servers_names(both: Bident) -> None:
     unknown = both("connect", "next", "irsi")
     assert unknown.code == 1
     assert "no model 'irsi' is served; did you mean 'iris'? (there is iris, smollm2:latest)" in unknown.err
+    assert "did you mean 'smollm2'?" in both("connect", "next", "smollmm").err
 
 
 def test_models_that_cannot_be_used_are_left_out(both: Bident, ollama: FakeOllama) -> None:
@@ -112,6 +113,7 @@ def test_models_that_cannot_be_used_are_left_out(both: Bident, ollama: FakeOllam
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--check"], "which neighbour? as in 'bident connect litellm --check'"),
         (["nxt"], "no neighbour is called 'nxt'; did you mean 'next'?"),
         (["Prometheus"], "did you mean 'prometheus'?"),
         (["next", "--set", "hop"], "it is written NAME=VALUE"),

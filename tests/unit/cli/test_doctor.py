@@ -20,6 +20,15 @@ def test_a_repository_in_order(bident: Bident, tmp_path: Path) -> None:
     assert f"checks of {tmp_path}: nothing found" in result.out
 
 
+@pytest.mark.parametrize("name", ["letter.txt", "passwd", "photo.jpg"])
+def test_a_file_that_no_check_reads_is_no_clean_bill(bident: Bident, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("hello")
+    result = bident("doctor", tmp_path / name)
+    assert result.code == 1
+    assert f"{tmp_path / name} is nothing that the doctor reads: models" in result.err
+    assert "nothing found" not in result.out
+
+
 def test_a_finding_is_shown_with_cause_and_cure(bident: Bident, tmp_path: Path) -> None:
     onnx_folder(tmp_path, config=WRONG)
     result = bident("doctor", tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import time
@@ -24,6 +25,14 @@ def test_the_front_page_names_every_command(bident: Bident) -> None:
         assert f"\n  {name} " in result.out, name
     assert "Two minutes" in result.out
     assert bident().out == result.out
+
+
+def test_each_paragraph_of_help_is_one_line() -> None:
+    """Typer keeps the line ends of all but the first, which then break lines where the terminal does not."""
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    for command in (command for group in groups if group for command in group.registered_commands):
+        _, *more = inspect.getdoc(command.callback).split("\n\n")  # type: ignore[union-attr]
+        assert [paragraph for paragraph in more if "\n" in paragraph] == []
 
 
 def test_the_front_page_imports_nothing_heavy() -> None:

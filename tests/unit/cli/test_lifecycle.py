@@ -116,12 +116,23 @@ def test_up_names_what_is_loading_as_long_as_it_does(
     assert bident("down").code == 0
 
 
+@pytest.mark.parametrize(("control", "code"), [("none", 1), ("explicit", 0)])
+def test_models_that_a_real_triton_passed_over_are_named(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch, control: str, code: int
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", "passed over")
+    result = bident(*up, f"--model-control-mode={control}")
+    assert result.code == code, result.err
+    assert ("  m: its folder could not be read as a model's; 'bident logs' says why" in result.err) is bool(code)
+    assert bident("down").code == 0
+
+
 def test_models_that_failed_are_named(bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_MODE", "failed")
     result = bident(*up)
     assert result.code == 1
     assert "m 1: no file" in result.err
-    assert "mend its folder, then 'bident restart'" in result.err
+    assert "'bident doctor' says more about them; to cure a model: mend its folder, then 'bident restart'" in result.err
     state = bident("status")
     assert state.code == 1
     assert "not ready" in state.out

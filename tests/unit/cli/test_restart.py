@@ -43,6 +43,21 @@ def test_flags_that_come_too_late_are_named_and_restart_applies_them(bident: Bid
     assert bident("down").code == 0
 
 
+@pytest.mark.parametrize("prefix", ["--", "--text-"])
+def test_a_package_that_is_missing_is_said_before_anything_is_stopped(
+    bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    assert bident(*up).code == 0
+    running = Record.read(Path(STATE_DIR))
+    assert running is not None
+    monkeypatch.setattr("bident.observe.span_settings._PACKAGES", ("no_telemetry.sdk",))
+    refused = bident("restart", *up[1:], f"{prefix}trace-config=mode=opentelemetry")
+    assert refused.code == 1
+    assert "needs the package 'no_telemetry.sdk'" in refused.err
+    assert running.running()
+    assert bident("down").code == 0
+
+
 def test_restart_keeps_what_the_environment_said(
     bident: Bident, up: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

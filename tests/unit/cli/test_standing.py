@@ -43,7 +43,7 @@ def test_moments_become_durations(reason: str, expected: str) -> None:
         ("OSError: no hub\n\nLog in first.\n\nAt:\n  m.py(3): f\n", "OSError: no hub Log in first."),
         ("one\n\n", "one"),
         ("a" * 300, "a" * 300),
-        (f"{'a' * 300}\nb\n{'c' * 300}", f"{'a' * 117}... ... {'c' * 117}..."),
+        (f"{'a' * 300}\nb\n{'c' * 300}", f"{'a' * 237}... ... {'c' * 237}..."),
         ("\n", ""),
     ],
 )

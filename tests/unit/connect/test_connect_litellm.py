@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 import yaml
 
+from bident.client import Credentials
 from bident.connect.litellm import LiteLlm
 from bident.connect.neighbour import Hop, Wanted
 from bident.connect.site import Address, Site, TensorModel, TextModel
@@ -105,6 +107,14 @@ def test_keys_are_named_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None
     assert any("BIDENT_API_KEY" in step for step in LiteLlm().steps(SITE, Wanted()))
 
 
+def test_the_key_of_a_server_that_was_started_here_is_wanted_too() -> None:
+    """``bident up --api-key-file`` is remembered; nothing about it is in the environment."""
+    keyed = replace(HERE, credentials=Credentials(api_key="s3cret"))
+    made = config(replace(SITE, text=keyed))
+    assert {each["litellm_params"]["api_key"] for each in made["model_list"]} == {"os.environ/BIDENT_API_KEY"}
+    assert "s3cret" not in json.dumps(made)
+
+
 @pytest.mark.parametrize(("choice", "redacted"), [("true", True), ("text", False)])
 def test_langfuse_only_where_asked_for(choice: str, redacted: bool) -> None:
     assert config()["litellm_settings"] == {"drop_params": True}
@@ -133,8 +143,8 @@ def test_nothing_to_connect() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("route", "ollama", "one of ollama_chat, openai"),
-        ("langfuse", "yes", "one of false, true, text"),
+        ("route", "ollama", "ollama_chat or openai"),
+        ("langfuse", "yes", "false, true or text"),
         ("proxy", "127.0.0.1:4000", "an address such as"),
         ("proxy", "http://x:99999", "an address such as"),
         ("proxy", "http://[::1", "an address such as"),

@@ -100,6 +100,12 @@ def test_without_models_or_server(neighbour: Neighbour) -> None:
 
 
 @pytest.mark.parametrize("neighbour", ASKING, ids=lambda each: each.name)
+def test_a_tensor_model_is_no_text_model(neighbour: Neighbour) -> None:
+    with pytest.raises(ServeError, match=r"no text model is among 'iris'; there is smollm2:latest, minilm:latest"):
+        neighbour.files(site("iris"), Wanted(("iris",)))
+
+
+@pytest.mark.parametrize("neighbour", ASKING, ids=lambda each: each.name)
 def test_the_way_is_tried(neighbour: Neighbour) -> None:
     with answering(SPEAKS) as url:
         hops = list(neighbour.check(site(text=url), Wanted()))

@@ -15,7 +15,7 @@ from dify_format import checked
 from dify_models import DETECT, FIT, IRIS, UNFIT, X, Y, model
 from sites import NOBODY, SMOLLM2, answering
 
-from bident.client.credentials import API_KEY_VARIABLE
+from bident.client.credentials import API_KEY_VARIABLE, Credentials
 from bident.connect.dify import Dify
 from bident.connect.neighbour import Wanted
 from bident.connect.site import Address, Site, TextModel
@@ -124,6 +124,11 @@ def test_who_shows_a_key_gets_apps_that_show_one(monkeypatch):
     assert "{{#env.api_key#}}" in found["workflows/iris.yml"]
     assert all("hush" not in text for text in found.values())
     assert "{{#env.api_key#}}" not in files(site(IRIS), api_key="no")["workflows/iris.yml"]
+
+
+def test_the_key_of_a_server_that_was_started_here_is_wanted_too():
+    served = replace(site(IRIS), tensor=Address(HERE, HERE, Credentials(api_key="hush")))
+    assert "{{#env.api_key#}}" in files(served)["workflows/iris.yml"]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +263,7 @@ def test_a_server_that_listens_to_loopback_alone(served):
 @pytest.mark.parametrize(("platform", "works"), [("linux", False), ("darwin", True), ("win32", True)])
 def test_docker_s_name_for_this_machine(served, monkeypatch, platform, works):
     monkeypatch.setattr("bident.connect.dify.way.sys.platform", platform)
-    monkeypatch.setattr("bident.connect.dify.way._own_address", lambda: "127.0.0.3")
+    monkeypatch.setattr("bident.connect.dify.way.lan_address", lambda: "127.0.0.3")
     tried = Tried(replace(served, tensor=replace(served.tensor, theirs=served.tensor.here)))
     assert (tried.last.name, tried.last.works) == ("Dify -> tensor server", works)
     assert DOCKER in tried.last.seen

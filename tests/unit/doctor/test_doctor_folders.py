@@ -157,7 +157,10 @@ def test_a_model_folder_taken_for_a_repository(tmp_path: Path) -> None:
 def test_a_repository_inside_the_repository(tmp_path: Path) -> None:
     onnx_folder(tmp_path / "team", "m")
     onnx_folder(tmp_path, "other")
-    assert "a repository inside the repository" in only_seen(tmp_path, "repository-shape").seen
+    put(tmp_path, "team/chat.gguf", b"GGUF\3\0\0\0" + bytes(64))
+    (found,) = seen(tmp_path)
+    assert "a repository inside the repository" in found.seen
+    assert f"'bident doctor {tmp_path / 'team'}' examines it" in found.cure
 
 
 def test_models_of_a_repository_inside_are_not_torn_apart(tmp_path: Path) -> None:
@@ -173,6 +176,23 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     assert "Could not determine backend for model 'notes'" in notes.seen
     assert "'empty'" in empty.seen
     assert notes.weight is Weight.BROKEN
+    assert notes.cure.endswith("or take the folder away")
+
+
+@pytest.mark.parametrize("name", ["forest.onnx", "net.ONNX"])
+def test_a_model_file_whose_name_tells_no_backend(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, "m", None)
+    put(folder, f"1/{name}", identity_onnx())
+    assert only_seen(tmp_path, "backend-unknown").cure == f"rename {name} to model.onnx"
+    assert cure(tmp_path) == []
+    load(folder)
+
+
+def test_one_cause_is_said_once(tmp_path: Path) -> None:
+    put(write(tmp_path, "chat", None), "1/model.gguf", b"GGUF\3\0\0\0" + bytes(64))
+    put(write(tmp_path, "nofolder", None), "model.onnx", identity_onnx())
+    put(write(tmp_path, "v", None), "v1/model.onnx", identity_onnx())
+    assert [finding.check for finding in seen(tmp_path)] == ["gguf-in-repository", "version-folders", "version-folders"]
 
 
 def test_what_lies_loose_in_a_repository(tmp_path: Path) -> None:
@@ -195,6 +215,7 @@ def test_what_a_path_is(tmp_path: Path) -> None:
     folder = onnx_folder(tmp_path, "m")
     assert patient_of(tmp_path, "").model is None
     assert patient_of(folder, "") == Patient(repository=tmp_path, model=folder)
+    assert patient_of(folder / "1", "") == Patient(repository=tmp_path, model=folder)
     assert patient_of(folder / "1" / "model.onnx", "") == Patient(repository=tmp_path, model=folder)
     assert patient_of(folder / "config.pbtxt", "") == Patient(repository=tmp_path, model=folder)
     loose = put(tmp_path, "model.onnx", "")

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bident.doctor.check import Weight
 from bident.errors import ConfigError
+from bident.model import pbtxt
 from tests.unit.doctor.ward import X_TO_Y, answer, cure, identity_onnx, load, only_seen, onnx_folder, put, seen
 
 IRIS = """
@@ -39,6 +40,13 @@ def iris() -> tuple[np.ndarray, bytes, np.ndarray]:
     rows = features.astype(np.float32)
     model = LogisticRegression(max_iter=200).fit(rows, classes)
     return rows, skl2onnx.to_onnx(model, rows[:1]).SerializeToString(), model.predict_proba(rows)
+
+
+def test_a_zipmap_without_configuration_breaks_no_rule(
+    tmp_path: Path, iris: tuple[np.ndarray, bytes, np.ndarray]
+) -> None:
+    load(onnx_folder(tmp_path, "iris", None, iris[1]))
+    assert [finding.check for finding in seen(tmp_path)] == ["onnx-zipmap"]
 
 
 def test_zipmap_and_scalar_label_are_cured(tmp_path: Path, iris: tuple[np.ndarray, bytes, np.ndarray]) -> None:
@@ -71,6 +79,17 @@ def test_a_name_that_the_file_has_not_is_corrected(tmp_path: Path, wrong: str, r
     assert f"did you mean '{right}'?" in finding.seen
     assert cure(tmp_path) == []
     load(folder)
+
+
+@pytest.mark.parametrize("name", ['y" dims: 7 name: "', "y\\", "y\n{", "ü坏😀"])
+def test_a_name_of_the_file_can_hold_anything(tmp_path: Path, name: str) -> None:
+    model = identity_onnx()
+    model.graph.output[0].name = model.graph.node[0].output[0] = name
+    folder = onnx_folder(tmp_path, config=X_TO_Y, model=model)
+    assert only_seen(tmp_path, "tensor-names").fix is not None
+    cure(tmp_path)
+    (output,) = pbtxt.parse((folder / "config.pbtxt").read_bytes(), "").output
+    assert (output.name, list(output.dims)) == (name, [3])
 
 
 def test_names_beyond_recognition_are_listed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import sys
 import tarfile
 from pathlib import Path
@@ -105,6 +106,22 @@ def test_an_archive_as_environment(tmp_path: Path) -> None:
     assert "Python 3.10" in only_seen(repository, "python-environment", "triton:25.05").seen
     archive.write_bytes(archive.read_bytes()[:40])
     assert "is no archive" in only_seen(repository, "python-environment").seen
+
+
+def test_an_archive_that_is_damaged_in_the_middle(tmp_path: Path) -> None:
+    archive = tmp_path / "env.tar.xz"
+    with tarfile.open(archive, "w:xz") as tar:
+        content = random.Random(0).randbytes(100_000)
+        member = tarfile.TarInfo("lib/python3.10/site-packages/numpy/__init__.py")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+        tar.addfile(member, io.BytesIO(content[::-1]))
+    damaged = bytearray(archive.read_bytes())
+    damaged[20_000:21_000] = bytes(1000)
+    archive.write_bytes(damaged)
+    repository = tmp_path / "repository"
+    python_folder(repository, config=with_environment(archive))
+    assert "is no archive that can be read" in only_seen(repository, "python-environment").seen
 
 
 @pytest.mark.parametrize(("name", "word"), [("/absent/env", "does not exist"), ("empty", "holds no Python")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from bident.cli.app import app
 from tests.conftest import write_identity
+from tests.shell import scripts
 from tests.unit.doctor.test_machine_containers import COMPOSE, ENV, SQUID
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md"
@@ -62,8 +62,7 @@ def test_what_a_fix_has_cured_is_no_longer_found(tmp_path: Path) -> None:
 
 
 def _commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line.partition(" #")[0].strip() for block in scripts(PAGE) for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")

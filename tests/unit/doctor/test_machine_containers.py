@@ -231,6 +231,16 @@ http_access deny all
 """
 
 
+def test_what_comes_after_the_rule_for_everything(tmp_path: Path) -> None:
+    path = tmp_path / "squid.conf"
+    path.write_text("http_access allow localhost\nhttp_access deny all\nhttp_access allow localnet\n")
+    found = only(SquidRules(), Patient(model=path))
+    assert found.where == f"{path}:2"
+    assert "line 3 allows something, and comes too late" in found.seen
+    path.write_text("http_access allow localnet\nhttp_access deny all\n")
+    assert findings(SquidRules(), Patient(model=path)) == []
+
+
 def test_the_order_of_squids_rules(tmp_path: Path) -> None:
     include = "include /etc/squid/dify_allow_private.conf\n"
     assert findings(SquidRules(), _patient(tmp_path, SQUID, "squid.conf")) == []

@@ -98,6 +98,8 @@ def test_shared_memory_for_a_real_triton(tmp_path: Path) -> None:
     assert "shm_size: 256m" in found.cure
     assert only(dockers, Patient(target="triton:25.05")).weight is Weight.RISK
     assert findings(dockers, Patient(tmp_path)) == []
+    (tmp_path / "broken" / "config.pbtxt").write_text(PYTHON_MODEL.replace("TYPE_FP32", "99"))
+    assert "'broken' and 'detect' need 98 MiB" in only(dockers, Patient(tmp_path, target="triton:25.05")).seen
     plenty = SharedMemorySize(_here(tmp_path), lambda: Room(GIBIBYTE, GIBIBYTE))
     assert findings(plenty, Patient(tmp_path, target="triton:25.05")) == []
 

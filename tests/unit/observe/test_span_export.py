@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -136,3 +139,35 @@ def test_the_state_of_other_tracers_may_be_anything(receiver: OtlpReceiver) -> N
     export.close(10)
 
     assert [span.name for span in receiver.spans] == ["s"]
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Answers what no receiver of spans does: by the path, a redirection or a body without an end."""
+
+    def do_POST(self) -> None:
+        self.send_response(307 if self.path == "/moved" else 200)
+        self.send_header("location", "https://elsewhere.example/v1/traces")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while self.path == "/endless":
+                self.wfile.write(b"x" * 65536)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("/moved", "leads to 'https://elsewhere.example/v1/traces'"), ("/endless", "longer than 65536 bytes")],
+)
+def test_who_answers_but_takes_no_spans_is_named(path: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        export = SpanExport(SpanSettings(f"http://127.0.0.1:{server.server_port}{path}"), "s")
+        put(export)
+        export.close(10)
+        server.shutdown()
+
+    (warning,) = said(caplog)
+    assert "spans are not taken by" in warning
+    assert why in warning

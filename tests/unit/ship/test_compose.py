@@ -150,6 +150,18 @@ def test_nvidias_server_without_the_protection_asked_for_is_refused() -> None:
         exported("--api-key-file=keys", wish=Wish(engine="triton"))
 
 
+def test_a_protection_that_is_off_is_none_that_is_missed() -> None:
+    tensor = exported("--http-use-ssl=false", wish=Wish(engine="triton"))["services"]["tensor"]
+    assert not [word for word in tensor["command"] if "ssl" in word]
+
+
+def test_a_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
+    page = compose(Site(*parse_both_args(["--model-repository=/a:b"], {}), {}, {}), Wish())
+    is_valid(page, tmp_path)
+    (volume, _) = yaml.safe_load(page)["services"]["tensor"]["volumes"]
+    assert volume == {"type": "bind", "source": "/a:b", "target": "/models", "read_only": True}
+
+
 def test_dollars_are_no_variables() -> None:
     assert "--id=a$$b" in exported("--id=a$b")["services"]["tensor"]["command"]
 
@@ -160,13 +172,16 @@ def test_it_is_written_whole_and_over_nothing_unasked(
     monkeypatch.chdir(tmp_path)
     words = ["export", "compose", "--write", "deploy"]
     codes = []
-    for more in ([], [], ["--memory=4g"], ["--memory=4g", "--force"], ["--memory=much"]):
+    for more in ([], [], ["--memory=4g"], ["--memory=4g", "--force"], ["--memory=much"], ["--network=a b"]):
         with pytest.raises(SystemExit) as ended:
             main([*words, *more])
         codes.append(ended.value.code or 0)
-    assert codes == [0, 0, 1, 0, 2]
+    assert codes == [0, 0, 1, 0, 2, 2]
     said = capsys.readouterr()
     assert "Wrote deploy/docker-compose.yml" in said.out
+    assert "First: docker build -f Containerfile -t bident:" in said.err
+    assert "The networks litellm_default and docker_default must be there (docker network ls)" in said.err
+    assert "There is no model repository at model_repository yet" in said.err
     assert "there already with other contents; --force" in said.err
     assert yaml.safe_load((tmp_path / "deploy" / "docker-compose.yml").read_text())["services"]["tensor"]["deploy"] == {
         "resources": {"limits": {"memory": "4g"}}

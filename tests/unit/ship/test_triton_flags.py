@@ -51,6 +51,14 @@ def test_what_was_given_is_passed_on_as_it_was_written() -> None:
         assert flag in passed
 
 
+def test_a_flag_without_a_value_that_is_set_to_false_is_not_told() -> None:
+    def passed(value: str) -> list[str]:
+        return told(environ={"BIDENT_DISABLE_AUTO_COMPLETE_CONFIG": value}).flags
+
+    assert "--disable-auto-complete-config" in passed("true")
+    assert "--disable-auto-complete-config" not in passed("false")
+
+
 def test_defaults_of_ours_are_not_told() -> None:
     assert not [flag for flag in told().flags if flag.startswith(("--exit", "--model", "--log", "--engine"))]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -117,6 +119,26 @@ def test_what_nobody_can_read_is_left_to_triton_to_refuse(models: Path, tmp_path
     (models / "odd" / "config.pbtxt").write_text("backend: {")
     shadow = shadow_of(models, folder=tmp_path / "shadow")
     assert (shadow.paths[0] / "odd").readlink() == models / "odd"
+
+
+def test_a_full_disk_leaves_nothing_half_made_and_is_tried_again(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = shadow_of(models, folder=tmp_path / "shadow")
+    made = (shadow.paths[0] / "echo").readlink()
+    write_identity(models, "fresh")
+
+    def full(_from: Path, to: Path) -> None:
+        assert to.parent.is_dir(), "it had begun"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space left"):
+            shadow.refresh()
+    assert list(made.parent.iterdir()) == [made]
+    assert shadow.refresh() == ["fresh"]
+    assert (shadow.paths[0] / "fresh" / "1" / "model.py").is_file()
 
 
 def test_several_repositories_keep_apart_and_one_that_is_gone_loses_nothing(models: Path, tmp_path: Path) -> None:

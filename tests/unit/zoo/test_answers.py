@@ -30,7 +30,7 @@ CONTRACT = {
         [("label", "TYPE_INT64", [1]), ("probabilities", "TYPE_FP32", [3])],
     ),
     "resnet18": (16, [("data", "TYPE_FP32", [3, 224, 224])], [("resnetv15_dense0_fwd", "TYPE_FP32", [1000])]),
-    "yolov8n": (8, [("images", "TYPE_FP32", [3, 640, 640])], [("output0", "TYPE_FP32", [84, -1])]),
+    "yolov8n": (8, [("images", "TYPE_FP32", [3, 640, 640])], [("output0", "TYPE_FP32", [84, 8400])]),
     "text_classifier": (
         8,
         [("TEXT", "TYPE_STRING", [1])],
@@ -102,6 +102,7 @@ def test_fraud_keeps_its_class_and_threshold_parameters(repository, config_of):
     parameters = config_of(repository / "fraud_xgb").parameters
     assert {key: value.string_value for key, value in parameters.items()} == {
         "model_type": "xgboost_json",
+        "is_classifier": "true",
         "output_class": "true",
         "threshold": "0.5",
     }

@@ -20,6 +20,8 @@ _DEPRECATED = {
     "use_experimental_optimizations": "is deprecated: the fastest engine is found by measuring",
 }
 _LAYOUTS = ("depth_first", "breadth_first", "layered")
+_USUAL_THRESHOLD = 0.5
+"""Assumed where there is none. Triton demands the parameter of every classifier, so this value is said often."""
 _T = TypeVar("_T")
 
 
@@ -71,11 +73,12 @@ def read_parameters(parameters: dict[str, str], model: TreeModel) -> Parameters:
             f"{'false' if declared else f'absent and the model is one of {model.task.name.lower()}'} "
             "(allowed: false, or true with is_classifier 'true')"
         )
-    threshold = reader.get("threshold", _finite, 0.5)
+    threshold = reader.get("threshold", _finite, _USUAL_THRESHOLD)
     decides = is_classifier and not predict_proba and classes == 1
     if decides and not reader.has("threshold"):
         reader.warnings.append("no parameter threshold: 0.5 is assumed")
-    if reader.has("threshold") and not decides:
+    demanded = is_classifier and threshold == _USUAL_THRESHOLD
+    if reader.has("threshold") and not decides and not demanded:
         reader.warnings.append("parameter threshold has no effect: it serves binary classifiers without predict_proba")
     threads = reader.get("cpu_nthread", int, -1)
     return Parameters(
@@ -90,8 +93,10 @@ def read_parameters(parameters: dict[str, str], model: TreeModel) -> Parameters:
 
 def _is_classifier(reader: _Reader, model: TreeModel) -> bool:
     if reader.has("output_class"):
-        reader.warnings.append("parameter output_class is deprecated: write is_classifier")
         declared = reader.get("output_class", _boolean, False)
+        # Both, and alike, are for Tritons before 25.09, which know output_class alone, and for later ones.
+        if reader.get("is_classifier", str.lower, "") != str(declared).lower():
+            reader.warnings.append("parameter output_class is deprecated: write is_classifier")
     elif reader.has("is_classifier"):
         declared = reader.get("is_classifier", _boolean, False)
     else:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from bident.backends.base import ModelFiles
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
+from bident.model.files import LARGEST_PROTOBUF_BYTES
 
 Edition: TypeAlias = tuple[str, int, int, int]
 """Which file it is and in which state: path, inode, size, modification time in ns."""
@@ -87,6 +88,11 @@ def diagnose(path: Path) -> str:
     for offset, magic, cure in _STRANGERS:
         if head[offset:].startswith(magic):
             return f"the file is not ONNX: {cure}"
+    if size >= LARGEST_PROTOBUF_BYTES:
+        return (
+            f"the file has {size} bytes, an ONNX file less than {LARGEST_PROTOBUF_BYTES}: save the model with its "
+            f"weights beside it (save_as_external_data)"
+        )
     return _diagnose_graph(path, size)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
-from bident.client import Credentials
 from bident.connect.dify import door
 from bident.connect.dify.names import Names
 from bident.connect.dify.providers import providers
@@ -16,7 +14,7 @@ from bident.connect.dify.tools import tools
 from bident.connect.dify.way import hops
 from bident.connect.dify.workflow import VERSIONS, workflow
 from bident.connect.neighbour import File, Hop, Neighbour, Wanted, until_failure
-from bident.connect.site import Address, Site, TensorModel, TextModel
+from bident.connect.site import Address, Site, TensorModel, TextModel, at_host
 from bident.errors import Code, ServeError, invalid_arg
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -50,7 +48,7 @@ class Dify(Neighbour):
     }
 
     def files(self, site: Site, wanted: Wanted) -> list[File]:
-        choices = _choices(wanted)
+        choices = _choices(site, wanted)
         tensors, texts = _chosen(site, wanted)
         found: list[File] = []
         if site.tensor is not None and tensors:
@@ -72,7 +70,7 @@ class Dify(Neighbour):
         tensors, texts = _chosen(site, wanted)
         steps: list[str] = []
         if site.tensor is not None and tensors:
-            steps += _tensor_steps(site.tensor, tensors, _choices(wanted))
+            steps += _tensor_steps(site.tensor, tensors, _choices(site, wanted))
         if site.text is not None and texts:
             steps.append(f"Text models: Settings, Model Provider, as {_PROVIDERS_FILE} says.")
         return [*steps, "bident connect dify --check --set dify=http://127.0.0.1"]
@@ -82,29 +80,18 @@ class Dify(Neighbour):
         return until_failure(hops(tensor, text, wanted.option("dify"), wanted.option("proxy")))
 
 
-def _choices(wanted: Wanted) -> _Choices:
+def _choices(site: Site, wanted: Wanted) -> _Choices:
     """Raises INVALID_ARG for a choice that there is not."""
+    wants_key = site.tensor is not None and site.tensor.wants_key
     top = wanted.option("top", str(_TOP))
-    if not (top.isascii() and top.isdecimal() and 1 <= int(top) <= MOST_TEXTS):
+    if top not in map(str, range(1, MOST_TEXTS + 1)):
         raise invalid_arg(f"--set top={top}: it is a number from 1 to {MOST_TEXTS}")
     return _Choices(
-        version=_one_of(wanted, "dsl-version", VERSIONS),
-        pictures=_one_of(wanted, "pictures", (FILE, BASE64)),
+        version=wanted.one_of("dsl-version", *VERSIONS),
+        pictures=wanted.one_of("pictures", FILE, BASE64),
         top=int(top),
-        with_key=_one_of(wanted, "api-key", ("yes", "no") if _shows_key() else ("no", "yes")) == "yes",
+        with_key=wanted.one_of("api-key", *(("yes", "no") if wants_key else ("no", "yes"))) == "yes",
     )
-
-
-def _shows_key() -> bool:
-    """Whether this command shows the servers a key: they want one then."""
-    return "authorization" in {name.lower() for name in Credentials.from_environment().headers}
-
-
-def _one_of(wanted: Wanted, option: str, allowed: tuple[str, ...]) -> str:
-    value = wanted.option(option, allowed[0])
-    if value not in allowed:
-        raise invalid_arg(f"--set {option}={value}: it is {' or '.join(allowed)}")
-    return value
 
 
 def _chosen(site: Site, wanted: Wanted) -> tuple[list[TensorModel], list[TextModel]]:
@@ -122,11 +109,9 @@ def _steps_of(model: TensorModel) -> list[dict[str, str]]:
 
 def _as_dify_sees(address: Address) -> Address:
     """Dify comes in containers, whose loopback is not this machine's: unless a name was given, it is Docker's."""
-    parts = urlsplit(address.here)
-    if address.theirs != address.here or parts.hostname not in _LOOPBACK:
+    if address.theirs != address.here or door.host_of(address.here) not in _LOOPBACK:
         return address
-    port = f":{parts.port}" if parts.port else ""
-    return replace(address, theirs=f"{parts.scheme}://{door.HOST_MACHINE}{port}{parts.path}")
+    return replace(address, theirs=at_host(address.here, door.HOST_MACHINE))
 
 
 def _apps(models: list[TensorModel], server: str, choices: _Choices) -> tuple[list[File], dict[str, str]]:

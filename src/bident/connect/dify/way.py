@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from bident.client import Client, TextClient
 from bident.connect.dify.door import APPLY, HOST_MACHINE, HOSTS_FILE, error_of, host_of, is_refusal, variable
 from bident.connect.elsewhere import Elsewhere
-from bident.connect.neighbour import Hop
+from bident.connect.neighbour import Hop, failed
 from bident.connect.site import Address
 from bident.errors import ServeError
+from bident.local.ports import lan_address
 
 _SECONDS = 5.0
 _READY = "/v2/health/ready"
 _DOCKER_DESKTOP = ("darwin", "win32")
 """Where Docker runs in a virtual machine of its own, and reaches what listens to loopback alone."""
-_OUTSIDE = ("192.0.2.1", 9)
-"""An address for documentation: nothing is ever sent there."""
 
 
 class _Api(Elsewhere):
@@ -35,9 +34,9 @@ def hops(tensor: Address | None, text: Address | None, dify: str, proxy: str) ->
     """Each server here, then by the name that Dify has for it; then Dify and its proxy, where they were named."""
     if tensor is not None:
         yield _ready(tensor)
-        yield _by_name("tensor server", tensor, "--http-address=0.0.0.0 --api-key-file=FILE")
+        yield _by_name("tensor server", Client, tensor, "--http-address=0.0.0.0 --api-key-file=FILE")
     if text is not None:
-        yield _by_name("text server", text, "--text-host=0.0.0.0 --text-api-key-file=FILE")
+        yield _by_name("text server", TextClient, text, "--text-host=0.0.0.0 --text-api-key-file=FILE")
     if dify:
         yield _dify(dify)
     if proxy and tensor is not None:
@@ -50,7 +49,7 @@ def _ready(tensor: Address) -> Hop:
     return Hop("here -> tensor server", False, f"{tensor.here} does not say that it is ready", "bident status")
 
 
-def _by_name(server: str, address: Address, listening: str) -> Hop:
+def _by_name(server: str, kind: type[Client] | type[TextClient], address: Address, listening: str) -> Hop:
     """Whether ``server`` answers under its name there; ``listening``: the flags that make it listen beyond loopback."""
     name, host = f"Dify -> {server}", host_of(address.theirs)
     where, note = address.theirs, ""
@@ -65,26 +64,15 @@ def _by_name(server: str, address: Address, listening: str) -> Hop:
             return Hop(
                 name, True, f"not tried: Docker Desktop passes requests for {host} on to this machine's loopback"
             )
-        own = _own_address()
+        own = lan_address()
         if not own:
             return Hop(name, True, f"not tried: this machine has no address but loopback that could be {host}")
         where, note = where.replace(host, own, 1), f", which containers call {host}"
-    live = Client(where, _SECONDS).live() if "tensor" in server else TextClient(where, _SECONDS).live()
-    if live:
+    if kind(where, _SECONDS, address.credentials).live():
         return Hop(name, True, f"answers at {where}{note}")
     return Hop(
         name, False, f"nothing answers at {where}{note}", f"it must listen to more than loopback: bident up {listening}"
     )
-
-
-def _own_address() -> str:
-    """The address that this machine has outwards; empty without a network. Connecting UDP sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_OUTSIDE)
-        except OSError:
-            return ""
-        return str(probe.getsockname()[0])
 
 
 def _dify(url: str) -> Hop:
@@ -95,8 +83,8 @@ def _dify(url: str) -> Hop:
         reply = api.get("/console/api/setup")
         step = api.get_json("/console/api/setup")["step"]
     except (ServeError, KeyError, TypeError) as error:
-        seen = error.message if isinstance(error, ServeError) else f"{url} is no Dify"
-        return Hop(name, False, seen, "docker compose ps in Dify's folder docker; --set dify=URL says where it is")
+        cure = "docker compose ps in Dify's folder docker; --set dify=URL says where it is"
+        return failed(name, error, f"{url} is no Dify", cure)
     version = reply.headers.get("X-Version", "")
     seen = f"Dify{f' {version}' if version else ''} answers at {url}"
     if step != "finished":

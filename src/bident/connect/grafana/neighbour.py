@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bident.connect.elsewhere import Elsewhere
 from bident.connect.grafana.boards import BOARDS
 from bident.connect.grafana.panels import Dashboard
-from bident.connect.neighbour import File, Hop, Neighbour, Wanted, until_failure
+from bident.connect.neighbour import File, Hop, Neighbour, Wanted, failed, until_failure
 from bident.connect.prometheus.missing import TENSOR_JOB
 from bident.connect.prometheus.server import DEFAULT_URL as PROMETHEUS_URL
 from bident.connect.prometheus.server import PrometheusServer
@@ -82,10 +82,8 @@ def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
     cure = "start it, or say where it is: --set grafana=URL"
     try:
         version = grafana.get_json("/api/health")["version"]
-    except ServeError as error:
-        yield Hop("here -> Grafana", False, error.message, cure)
-    except (KeyError, TypeError):
-        yield Hop("here -> Grafana", False, f"{grafana.url} is no Grafana", cure)
+    except (ServeError, KeyError, TypeError) as error:
+        yield failed("here -> Grafana", error, f"{grafana.url} is no Grafana", cure)
     else:
         yield Hop("here -> Grafana", True, f"Grafana {version} answers at {grafana.url}")
 

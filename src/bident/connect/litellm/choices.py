@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from bident.client.credentials import API_KEY_VARIABLE
 from bident.connect.neighbour import Wanted
 from bident.connect.site import Site, TensorModel, TextModel
 from bident.errors import Code, ServeError, invalid_arg
@@ -39,17 +37,17 @@ class Choices:
     @classmethod
     def of(cls, site: Site, wanted: Wanted) -> Choices:
         """Raises INVALID_ARG for a choice that there is not, NOT_FOUND where no model is left."""
-        texts = [model for model in site.text_models if not wanted.models or model.name in wanted.models]
-        tensors = [model for model in site.models if not wanted.models or model.name in wanted.models]
+        texts = [model for model in site.text_models if wanted.includes(model.name)]
+        tensors = [model for model in site.models if wanted.includes(model.name)]
         made = cls(
             chats=tuple(model for model in texts if "completion" in model.capabilities),
             embedders=tuple(model for model in texts if _only_embeds(model)),
             tensors=tuple(tensors),
             only_these=bool(wanted.models),
-            route=_one_of("route", wanted.option("route", "ollama_chat"), "ollama_chat", "openai"),
-            langfuse=_one_of("langfuse", wanted.option("langfuse", "false"), "false", "true", "text"),
+            route=wanted.one_of("route", "ollama_chat", "openai"),
+            langfuse=wanted.one_of("langfuse", "false", "true", "text"),
             proxy=_address(wanted.option("proxy", _DEFAULT_PROXY)),
-            needs_key=bool(os.environ.get(API_KEY_VARIABLE)),
+            needs_key=site.wants_key,
         )
         if not (made.chats or made.embedders or made.tensors):
             raise ServeError(
@@ -67,12 +65,6 @@ def public_name(model: TextModel) -> str:
 
 def _only_embeds(model: TextModel) -> bool:
     return "embedding" in model.capabilities and "completion" not in model.capabilities
-
-
-def _one_of(name: str, value: str, *known: str) -> str:
-    if value not in known:
-        raise invalid_arg(f"--set {name}={value}: it is one of {', '.join(known)}")
-    return value
 
 
 def _address(proxy: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from bident.client.credentials import API_KEY_VARIABLE
 from bident.connect.litellm.choices import DEFAULT_PORT, MASTER_KEY, Choices
 from bident.connect.litellm.configuration import document
 from bident.connect.neighbour import File, Hop, Neighbour, Wanted
@@ -41,7 +42,7 @@ class LiteLlm(Neighbour):
             f"export {MASTER_KEY}=sk-...    # of your choice; without it LiteLLM asks nobody for a key",
         ]
         if choices.needs_key:
-            steps.append("export BIDENT_API_KEY=...    # what the servers here want to be shown")
+            steps.append(f"export {API_KEY_VARIABLE}=...    # what the servers here want to be shown")
         if choices.langfuse != "false":
             steps.append(
                 "export LANGFUSE_PUBLIC_KEY=pk-... LANGFUSE_SECRET_KEY=sk-... LANGFUSE_OTEL_HOST=http://127.0.0.1:3000"

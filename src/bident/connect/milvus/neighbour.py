@@ -107,7 +107,8 @@ def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
         cure = "make milvus, or pip install milvus-lite pymilvus; --set python=PATH names the Python that has them"
         yield Hop("here -> Milvus's client", False, f"{python}: {answer['missing']}", cure)
         return
-    yield Hop("here -> Milvus's client", True, f"pymilvus in {python}")
+    version = f" {answer['version']}" if "version" in answer else ""
+    yield Hop("here -> Milvus's client", True, f"pymilvus{version} in {python}")
     uri = wanted.option("milvus", _FILE)
     if "failed" in answer:
         cure = "start that Milvus, or name a file ending in .db: --set milvus=rag.db"
@@ -145,7 +146,8 @@ def _probed(wanted: Wanted, vectors: list[list[float]]) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        return {
-            "failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-        }
+        said = {}
+    if not isinstance(said, dict) or not said.keys() & {"found", "failed", "missing"}:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        return {"failed": last[0]}
     return said

@@ -1,7 +1,8 @@
-"""Keeps vectors in a Milvus for a moment and looks for one of them: run by a Python that has its client.
+"""Keeps vectors in a Milvus for a moment and looks for each of them: run by a Python that has its client.
 
 Reads ``{"uri", "token", "vectors"}`` from standard input; writes ``{"version", "found"}``, where ``found`` is the place
-of the vector that was nearest to each, or ``{"failed"}``. It stands alone: that Python need not have Bident.
+of the vector that was nearest to each; or ``{"failed"}``, or ``{"missing"}`` where that Python has no client. It stands
+alone: that Python need not have Bident.
 """
 
 import json

@@ -19,7 +19,8 @@ def missing_rules(models: Sequence[str]) -> dict[str, Any]:
             "alert": _ALARM,
             "expr": f"absent({_series(name)}) and on (job) ({_UP} == 1)",
             "for": "2m",
-            "labels": {"severity": "critical"},
+            # Said here too, though the series has it: promtool takes rules with the same labels for copies.
+            "labels": {"severity": "critical", "model": _shown(name)},
             "annotations": _annotations(name),
         }
         for name in models
@@ -32,7 +33,7 @@ def missing_tests(models: Sequence[str], rules: str) -> dict[str, Any]:
     up = {"series": _UP, "values": "1x10"}
     alarms = [
         {
-            "exp_labels": {"severity": "critical", "job": TENSOR_JOB, "model": name},
+            "exp_labels": {"severity": "critical", "job": TENSOR_JOB, "model": _shown(name)},
             "exp_annotations": _annotations(name),
         }
         for name in models
@@ -55,7 +56,11 @@ def _series(name: str) -> str:
     return f'nv_inference_request_success{{job="{TENSOR_JOB}",model={json.dumps(name, ensure_ascii=False)}}}'
 
 
+def _shown(name: str) -> str:
+    # Prometheus fills in templates in labels and annotations; a name is none.
+    return name.replace("{{", "{ {")
+
+
 def _annotations(name: str) -> dict[str, str]:
-    # Prometheus fills in templates here; a name is none.
-    shown = name.replace("{{", "{ {")
+    shown = _shown(name)
     return {"summary": f"{shown} is no longer served", "cure": f"bident ls says why; bident load {shown}"}

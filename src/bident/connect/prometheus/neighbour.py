@@ -38,7 +38,7 @@ class Prometheus(Neighbour):
 
     def files(self, site: Site, wanted: Wanted) -> list[File]:
         here = resources(__package__)
-        models = [model.name for model in site.models if not wanted.models or model.name in wanted.models]
+        models = [model.name for model in site.models if wanted.includes(model.name)]
         return [
             File("prometheus.yml", _configuration(site, wanted), "the configuration of a Prometheus of its own"),
             File(_RULES, (here / _RULES).read_text("utf-8"), "recorded series and alarms, in the folder of the above"),
@@ -52,7 +52,7 @@ class Prometheus(Neighbour):
         ]
 
     def steps(self, site: Site, wanted: Wanted) -> list[str]:
-        keyed = any(address.credentials and address.credentials.api_key for _, address in _jobs(site))
+        keyed = any(address.wants_key for _, address in _jobs(site))
         return [
             *([_KEYED] if keyed and not wanted.option("key-file") else []),
             "promtool check config prometheus.yml && promtool test rules bident.test.yml bident-models.test.yml",
@@ -100,7 +100,8 @@ def _configuration(site: Site, wanted: Wanted) -> str:
     if not jobs:
         raise ServeError(Code.UNAVAILABLE, "no server that answers has metrics to scrape")
     interval = wanted.option("interval", "15s")
-    if not (interval.endswith(_DURATION_ENDS) and interval[:-1].isdecimal() and int(interval[:-1])):
+    number = interval[:-1]
+    if not (interval.endswith(_DURATION_ENDS) and number.isascii() and number.isdecimal() and number.strip("0")):
         raise invalid_arg(f"--set interval={interval}: it is a whole number of s, m or h, as 15s")
     document = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
@@ -186,12 +187,12 @@ def _rules_hop(groups: list[dict[str, Any]]) -> Hop:
     if wanted - names:
         seen = f"it has no rules {', '.join(sorted(wanted - names))}"
         return Hop("rules", False, seen, f"name {_RULES} in rule_files, and reload Prometheus (SIGHUP)")
-    broken = [rule for group in groups if group.get("name") in wanted for rule in _rules_of(group)]
-    failed = [rule for rule in broken if rule.get("health") == "err"]
+    ours = [rule for group in groups if group.get("name") in wanted for rule in _rules_of(group)]
+    failed = [rule for rule in ours if rule.get("health") == "err"]
     if failed:
         return Hop("rules", False, f"{failed[0].get('name')}: {failed[0].get('lastError')}", "write the files anew")
-    firing = [str(rule["name"]) for rule in broken if rule.get("state") == "firing"]
-    return Hop("rules", True, f"{len(broken)} rules; alarms now: {', '.join(firing) or 'none'}")
+    firing = [str(rule.get("name")) for rule in ours if rule.get("state") == "firing"]
+    return Hop("rules", True, f"{len(ours)} rules; alarms now: {', '.join(firing) or 'none'}")
 
 
 def _rules_of(group: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ import re
 import shutil
 from collections.abc import Iterator
 
+from bident.connect.dify.door import HOST_MACHINE as _HOST
 from bident.doctor.check import Finding
 from bident.doctor.machine.compose import Compose, ComposeCheck, Service, Target
 from bident.settings.security import is_loopback
 
-_HOST = "host.docker.internal"
 _SERVING_PORTS = frozenset({8000, 8001, 8002, 11434})
 
 

@@ -127,6 +127,9 @@ def _is_wide(network: str) -> bool:
         return False
 
 
+_FIRST_RULE = "Squid takes the first rule that fits; what comes after it is not looked at"
+
+
 class SquidRules(MachineCheck):
     """Squid takes the first rule that fits, from top to bottom."""
 
@@ -149,11 +152,24 @@ class SquidRules(MachineCheck):
             yield self._broken(
                 f"{path}:{deny}",
                 f"private addresses are denied here{late}",
-                "Squid takes the first rule that fits; what comes after it is not looked at",
+                _FIRST_RULE,
                 "put the rule that allows the tensor server before it: 'acl tensor dstdomain NAME' and 'http_access "
                 f"allow tensor'; in Dify 1.15 and later {_DOMAINS} does that",
             )
+        yield from self._after_all(path, rules)
         yield from self._ports(path, rules)
+
+    def _after_all(self, path: Path, rules: list[tuple[int, list[str]]]) -> Iterator[Finding]:
+        """Rules behind the one that ends every list of rules."""
+        end = next((number for number, words in rules if words[:3] == ["http_access", "deny", "all"]), None)
+        late = [number for number, words in rules if words[:2] == ["http_access", "allow"] and end and number > end]
+        if late:
+            yield self._broken(
+                f"{path}:{end}",
+                f"everything is denied here; line {late[0]} allows something, and comes too late",
+                _FIRST_RULE,
+                "put 'http_access deny all' behind all others",
+            )
 
     def _ports(self, path: Path, rules: list[tuple[int, list[str]]]) -> Iterator[Finding]:
         lists = [(number, words[3:]) for number, words in rules if words[:3] == ["acl", "Safe_ports", "port"]]

@@ -100,6 +100,7 @@ def _python_models(repository: Path | None) -> Iterator[tuple[str, ModelConfigPr
 
 
 def _bytes_of(tensor: Any) -> int:
-    datatype = BY_CONFIG_NAME.get(pb.DataType.Name(tensor.data_type))
+    word = pb.DataType.DESCRIPTOR.values_by_number.get(tensor.data_type)  # a configuration can hold any number
+    datatype = BY_CONFIG_NAME.get(word.name) if word else None
     size = datatype.size if datatype and datatype.size else 1
     return size * math.prod(max(1, int(length)) for length in tensor.dims)

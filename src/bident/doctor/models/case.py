@@ -147,11 +147,17 @@ class Case:
 
     def files(self) -> Iterator[Path]:
         """Every file in the model's folder and its version folders, one level deep each."""
+        yield from (path for path in self._inside() if path.is_file())
+
+    def strangers(self) -> Iterator[Path]:
+        """What lies where files do and is neither file nor folder: pipes, devices, links that lead nowhere."""
+        yield from (path for path in self._inside() if not path.is_file() and not path.is_dir())
+
+    def _inside(self) -> Iterator[Path]:
         for entry in entries(self.directory):
-            if entry.is_file():
-                yield entry
-            elif entry.is_dir() and not entry.is_symlink():
-                yield from (inner for inner in entries(entry) if inner.is_file())
+            yield entry
+            if entry.is_dir() and not entry.is_symlink():
+                yield from entries(entry)
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ class LooseFile(Case):
         if self.backend:
             yield self.path
 
-    def files(self) -> Iterator[Path]:
+    def _inside(self) -> Iterator[Path]:
         yield self.path
 
 
@@ -237,8 +243,13 @@ def cases(patient: Patient) -> Iterator[Case]:
     if patient.repository is None:
         return
     for entry in entries(patient.repository):
-        if entry.is_dir() and version_of(entry.name) is None:
+        if entry.is_dir() and version_of(entry.name) is None and not _is_nested_repository(entry):
             yield Case(entry, patient.repository, target)
+
+
+def _is_nested_repository(folder: Path) -> bool:
+    """A folder of models, and not one model that was unpacked into a folder of its own name."""
+    return holds_models(folder) and not (folder / folder.name).is_dir()
 
 
 def entries(directory: Path) -> list[Path]:
@@ -263,7 +274,8 @@ def holds_models(folder: Path) -> bool:
 
 def _is_backup(name: str) -> bool:
     """What the doctor has put away is no longer looked at."""
-    return name.rpartition(".")[2].rstrip("0123456789") == "bak"
+    _, dot, end = name.rpartition(".")
+    return bool(dot) and end.rstrip("0123456789") == "bak"
 
 
 def head(path: Path) -> bytes:

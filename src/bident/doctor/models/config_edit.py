@@ -36,19 +36,25 @@ def config_fix(what: str, path: Path, steps: Sequence[Step]) -> Fix:
     return Fix(what, lambda: edit(path, steps))
 
 
+def quoted(text: str) -> str:
+    """``text`` as a string of the text format, which escapes as JSON does: names can hold anything, quotes too."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def parameter(key: str, value: str) -> Step:
     """Adds an entry to ``parameters``."""
-    return Step("parameters", f'{{ key: "{key}" value: {{ string_value: "{value}" }} }}', replace=False)
+    return Step("parameters", _parameter(key, value), replace=False)
 
 
 def set_parameter(config: ModelConfigProto, key: str, value: str) -> Step:
     """Gives ``key`` the one ``value`` among the ``parameters`` that ``config`` has."""
     parameters = {name: entry.string_value for name, entry in sorted(config.parameters.items())} | {key: value}
-    entries = [
-        f"  {{ key: {json.dumps(name)} value: {{ string_value: {json.dumps(text)} }} }}"
-        for name, text in parameters.items()
-    ]
+    entries = [f"  {_parameter(name, text)}" for name, text in parameters.items()]
     return Step("parameters", "[\n" + ",\n".join(entries) + "\n]")
+
+
+def _parameter(key: str, value: str) -> str:
+    return f"{{ key: {quoted(key)} value: {{ string_value: {quoted(value)} }} }}"
 
 
 def edit(path: Path, steps: Sequence[Step]) -> None:

@@ -53,7 +53,7 @@ def _check(case: Case) -> None:
         file = next(onnx_files(case), None)
         if file is None:
             return  # no legible model: other checks say so
-        config = complete(config, file.signature, _ROWS) if needs_completion(config) else config
+        config = complete(config, file.served.signature, _ROWS) if needs_completion(config) else config
     elif case.backend == "fil":
         completed = _completed_trees(case, config)
         if completed is None:

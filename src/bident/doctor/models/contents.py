@@ -12,6 +12,7 @@ from bident.doctor.check import Weight
 from bident.doctor.models.case import CANDIDATES, Case, ModelCheck, Seen, head
 from bident.doctor.models.onnx_file import read_onnx
 from bident.errors import ConfigError
+from bident.model.files import kind_of
 
 _LFS = b"version https://git-lfs"
 _GGUF = b"GGUF"
@@ -42,6 +43,8 @@ class DamagedFile(ModelCheck):
     cause = "A copy or download broke off, the disk was full, or the page of an error was saved in its place"
 
     def look(self, case: Case) -> Iterator[Seen]:
+        for path in case.strangers():
+            yield Seen(path, _stranger(path), "put the file itself there", cause="Only files are read")
         for path in case.model_files():
             start = head(path)
             if not start:
@@ -50,6 +53,13 @@ class DamagedFile(ModelCheck):
                 continue  # each has its own check
             elif problem := _damage(case.backend, path):
                 yield Seen(path, problem, "compare its size or checksum with the original and copy it again")
+
+
+def _stranger(path: Path) -> str:
+    try:
+        return f"it is {kind_of(path.stat().st_mode)} and no file"
+    except OSError as error:
+        return f"it is a link that leads to no file ({error.strerror})"
 
 
 def _unread(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bident.doctor.models.case import Case, ModelCheck, Seen, entries
-from bident.doctor.models.config_edit import Step, config_fix
+from bident.doctor.models.config_edit import Step, config_fix, quoted
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
 from bident.model.folder import version_of
@@ -39,7 +39,9 @@ class EnsembleMembers(ModelCheck):
         fix = None
         if near:
             where = (("ensemble_scheduling", 0), ("step", index))
-            fix = config_fix(f'write model_name: "{near}"', case.config_path, [Step("model_name", f'"{near}"', where)])
+            fix = config_fix(
+                f"write model_name: {quoted(near)}", case.config_path, [Step("model_name", quoted(near), where)]
+            )
         return Seen(
             case.config_path,
             f"step {index} names '{name}'; {f'did you mean {near!r}?' if near else f'there is {listed(models)}'}",

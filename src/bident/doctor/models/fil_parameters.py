@@ -10,7 +10,7 @@ from bident.backends.fil.formats import ModelType
 from bident.backends.fil.loading import Task, TreeModel
 from bident.doctor.check import Weight
 from bident.doctor.models.case import Case, ModelCheck, Seen
-from bident.doctor.models.config_edit import Step, config_fix, parameter
+from bident.doctor.models.config_edit import Step, config_fix, parameter, quoted
 from bident.doctor.models.tree_file import TreeFile, tree_files
 from bident.doctor.release import Release
 from bident.errors import ConfigError
@@ -24,7 +24,7 @@ class FilParameters(ModelCheck):
     title = "A tree model's configuration lacks parameters that Triton's fil backend demands"
     cause = (
         "fil does not look into the model: whether it classifies, from which score on, and how the file is written "
-        "must be declared. Bident reads all of it from the trees"
+        "must be declared"
     )
 
     def look(self, case: Case) -> Iterator[Seen]:
@@ -50,13 +50,13 @@ class FilParameters(ModelCheck):
     def _seen(self, case: Case, missing: dict[str, str]) -> Seen:
         names = ", ".join(f'{key}: "{value}"' for key, value in missing.items())
         first = next(iter(missing))
-        says = f"; it refuses the model: Required parameter {first} not found" if first != "model_type" else ""
+        says = f", else it refuses the model: Required parameter {first} not found" if first != "model_type" else ""
         return Seen(
             case.config_path,
             f"no parameter {', '.join(missing)}{f' for {case.target}' if case.target else ''}",
             f"declare {names}",
             Weight.BROKEN if case.target else Weight.RISK,
-            cause=f"{self.cause}{says}",
+            cause=f"{self.cause}{says}. Bident reads all of it from the trees",
             fix=config_fix(
                 f"add the parameters {names}",
                 case.config_path,
@@ -136,7 +136,7 @@ def _completed(case: Case) -> ModelConfigProto | None:
 
 def _tensor(tensor: ModelConfigProto) -> str:
     dims = ", ".join(map(str, tensor.dims))
-    return f'{{ name: "{tensor.name}" data_type: TYPE_FP32 dims: [ {dims} ] }}'
+    return f"{{ name: {quoted(tensor.name)} data_type: TYPE_FP32 dims: [ {dims} ] }}"
 
 
 def _foreign_names(case: Case) -> Iterator[Seen]:

@@ -12,6 +12,8 @@ from bident.doctor import treatment
 from bident.doctor.check import Fix
 from bident.doctor.models.case import CANDIDATES, Case, ModelCheck, Seen, entries, holds_models
 from bident.doctor.models.config_edit import config_fix, set_parameter
+from bident.doctor.models.contents import GgufFile, PickleFile
+from bident.doctor.models.folders import ConfigPlace, VersionFolders
 from bident.doctor.models.tree_file import tree_files
 from bident.errors import ConfigError
 from bident.model.files import read_file
@@ -96,14 +98,32 @@ class BackendUnknown(ModelCheck):
     cause = "Every folder in a repository counts as a model; without backend in config.pbtxt, the file's name tells it"
 
     def look(self, case: Case) -> Iterator[Seen]:
-        told = case.filling[1]
+        told, _, cure = case.filling[1].partition("; ")
         names_it = case.proto is None or case.proto.backend or case.proto.platform
-        if told and not names_it and not holds_models(case.directory):
-            yield Seen(
-                case.directory,
-                told,
-                "write backend into config.pbtxt, give the file its usual name, or take the folder away",
-            )
+        if not told or names_it or holds_models(case.directory) or _said_better(case):
+            return
+        fix = _usual_name(case)
+        yield Seen(case.directory, told, fix.what if fix else f"{cure}, or take the folder away", fix=fix)
+
+
+_BETTER = (VersionFolders(), ConfigPlace(), GgufFile(), PickleFile())
+"""Checks that say of some folders why nothing in them tells the backend."""
+
+
+def _said_better(case: Case) -> bool:
+    return any(next(check.look(case), None) for check in _BETTER)
+
+
+def _usual_name(case: Case) -> Fix | None:
+    """Gives the only model file of a model's only version the name that tells its backend."""
+    present = [entry for version in case.versions for entry in entries(case.directory / str(version))]
+    if len(present) != 1 or not present[0].is_file():
+        return None
+    path = present[0]
+    backend = next((backend for backend, suffix in _SUFFIX.items() if path.suffix.lower() == suffix), "")
+    kind = _tree_kind(path)
+    name = CANDIDATES[backend][0] if backend else kind.file_name if kind else ""
+    return Fix(f"rename {path.name} to {name}", partial(treatment.move, path, path.with_name(name))) if name else None
 
 
 class FilModelType(ModelCheck):

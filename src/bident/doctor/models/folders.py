@@ -87,6 +87,8 @@ def _is_model_file(path: Path) -> bool:
 
 def _move_up(folder: Path) -> None:
     """All of it or nothing."""
+    if folder.is_symlink():
+        raise ServeError(Code.UNAVAILABLE, f"{folder} is a link; what it leads to is not moved")
     targets = {entry: folder.parent / entry.name for entry in entries(folder)}
     for entry, target in targets.items():
         if target.exists():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import lzma
 import re
 import sys
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +105,7 @@ def _of_archive(path: Path) -> Interpreter:
                 contents.note(member.name)
                 if count > _MOST_MEMBERS:
                     break
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         return Interpreter(str(path), None, frozenset(), f"is no archive that can be read ({reason})")
     return Interpreter(str(path), contents.version, frozenset(contents.modules) or None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bident.doctor.check import Weight
 from bident.doctor.models.case import Case, ModelCheck, Seen, entries
-from bident.doctor.models.config_edit import Step, config_fix
+from bident.doctor.models.config_edit import Step, config_fix, quoted
 from bident.errors import ConfigError
 from bident.model import labels
 from bident.model.config import ModelConfig
@@ -52,6 +52,6 @@ class LabelFiles(ModelCheck):
         near = closest(wanted, files)
         fix = None
         if near and near != wanted:
-            step = Step("label_filename", f'"{near}"', (("output", index),))
-            fix = config_fix(f'write label_filename: "{near}"', case.config_path, [step])
+            step = Step("label_filename", quoted(near), (("output", index),))
+            fix = config_fix(f"write label_filename: {quoted(near)}", case.config_path, [step])
         return Seen(case.config_path, problem, f"put the labels into {case.directory / wanted}", fix=fix)

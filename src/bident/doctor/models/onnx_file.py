@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bident.backends.onnx.signature import DeclaredTensor, Signature
+from bident.backends.onnx.zipmap import without_zipmap
 from bident.doctor.models.case import Case
-
-_LARGEST = 2 << 30
-"""What protobuf can read at all."""
+from bident.model.files import LARGEST_PROTOBUF_BYTES
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,15 @@ class OnnxFile:
             initializers=_declared(value for value in self.graph.input if value.name in defaults),
         )
 
+    @cached_property
+    def served(self) -> OnnxFile:
+        """The model as it is served: with tensors in the place of its ZipMaps."""
+        import onnx
+
+        ends_in_zipmap = any(node.op_type == "ZipMap" for node in self.graph.node)
+        rewritten = without_zipmap(self.path) if ends_in_zipmap else None
+        return OnnxFile(self.path, onnx.load_from_string(rewritten.content)) if rewritten else self
+
     def has_shape(self, name: str) -> bool:
         """Whether the file says how many dimensions an input or output has."""
         for value in (*self.graph.input, *self.graph.output):
@@ -75,7 +83,7 @@ def read_onnx(path: Path) -> OnnxFile | None:
         return None
     key = (str(path), facts.st_size, facts.st_mtime_ns)
     if _last is None or _last[0] != key:
-        _last = (key, _read(path) if 0 < facts.st_size < _LARGEST else None)
+        _last = (key, _read(path) if 0 < facts.st_size < LARGEST_PROTOBUF_BYTES else None)
     return _last[1]
 
 

@@ -53,7 +53,8 @@ class RepositoryShape(Check):
                 yield self._finding(
                     entry,
                     "it holds model folders: it is a repository inside the repository",
-                    f"serve it too: --model-repository={entry}, or move its folders to {repository}",
+                    f"serve it: --model-repository={entry} ('bident doctor {entry}' examines it), or move its folders "
+                    f"to {repository}",
                 )
 
     def _loose(self, path: Path) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bident.backends.onnx.check import scheduler_inputs, state_outputs
 from bident.doctor.models.case import Case, ModelCheck, Seen
-from bident.doctor.models.config_edit import Step, config_fix
+from bident.doctor.models.config_edit import Step, config_fix, quoted
 from bident.doctor.models.onnx_file import onnx_files
 from bident.doctor.models.tensors import SIDES
 from bident.model.hints import closest, listed
@@ -43,7 +43,7 @@ class TensorNames(ModelCheck):
         hint = f"did you mean '{meant}'?" if meant else f"the {side}s there are {listed(known)}"
         fix = None
         if meant:
-            fix = config_fix(f"call it '{meant}'", case.config_path, [Step("name", f'"{meant}"', ((side, index),))])
+            fix = config_fix(f"call it '{meant}'", case.config_path, [Step("name", quoted(meant), ((side, index),))])
         return Seen(
             case.config_path,
             f"{side} '{name}' is not in the model file; {hint}",

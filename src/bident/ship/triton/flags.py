@@ -16,7 +16,7 @@ _SETTLED = frozenset({"engine", "config_file", "insecure", "model_cache_director
 """Heeded here; of its log, because what it says has to be heard."""
 _DOORS = frozenset(f"{door}_{what}" for door in ("http", "grpc", "metrics") for what in ("address", "port"))
 _ALLOWED = ("allow_http", "allow_grpc", "allow_metrics")
-_PROTECTION = frozenset({"api_key_file", "http_use_ssl", "http_use_ssl_mutual"})
+PROTECTION = frozenset({"api_key_file", "http_use_ssl", "http_use_ssl_mutual"})
 """Who relies on these must not be served without them."""
 _PLUG_INS = frozenset({"backend_directory", "cache_directory", "repoagent_directory"})
 
@@ -42,13 +42,13 @@ def tell(settings: TensorSettings, given: Mapping[str, Sequence[str]], known: fr
     """
     rows = [row for row in TABLE if row.name in given and row.name not in _SETTLED | _DOORS | set(_ALLOWED)]
     unknown = [row for row in rows if row.flag not in known or row.name in _PLUG_INS]
-    if refused := [row.flag for row in unknown if row.name in _PROTECTION and getattr(settings, row.name)]:
+    if refused := [row.flag for row in unknown if row.name in PROTECTION and getattr(settings, row.name)]:
         raise SettingsError(
             f"{' and '.join(refused)} with --engine=triton: this Triton has no such flag and would answer everybody "
             "in the clear; leave it on loopback behind a proxy that does it, or use --http-restricted-api and "
             "--grpc-use-ssl, which it has"
         )
-    flags = [*_doors(settings), *(flag for row in rows if row not in unknown for flag in _written(row, given))]
+    flags = [*_doors(settings), *(flag for row in rows if row not in unknown for flag in row.written(given[row.name]))]
     for name in sorted(_PLUG_INS - {"backend_directory"}):
         folder = home / {"cache_directory": "caches", "repoagent_directory": "repoagents"}[name]
         if folder.is_dir():
@@ -66,11 +66,6 @@ def _doors(settings: TensorSettings) -> Iterator[str]:
         if opens:
             yield f"--{door}-address={getattr(settings, f'{door}_address')}"
             yield f"--{door}-port={getattr(settings, f'{door}_port')}"
-
-
-def _written(row: Setting, given: Mapping[str, Sequence[str]]) -> list[str]:
-    texts = given[row.name] if row.repeatable else given[row.name][-1:]
-    return [f"{row.flag}={text}" for text in texts] if row.takes_value else [row.flag]
 
 
 def _without_gpu(given: Mapping[str, Sequence[str]]) -> Iterator[str]:

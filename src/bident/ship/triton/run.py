@@ -177,6 +177,7 @@ class _Child:
     def _stay(self, process: subprocess.Popen[bytes]) -> int:
         """Follow changes in the repository until the process has ended, or need not be waited for."""
         pause = _LOOK_SECONDS
+        fault = ""
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(pause)
@@ -191,8 +192,10 @@ class _Child:
             try:
                 if changed := self._prepared.shadow.refresh():
                     logger.info("changed in the repository: %s", ", ".join(changed))
+                fault = ""
             except OSError as error:
-                logger.error("the models that have changed cannot be prepared for Triton: %s", error)
+                if fault != (fault := error.strerror or str(error)):  # it is tried again at every look
+                    logger.error("the models that have changed cannot be prepared for Triton: %s", error)
             pause = max(_LOOK_SECONDS, (time.monotonic() - began) / _LOOK_SHARE)
 
     def _print(self, process: subprocess.Popen[bytes]) -> None:

@@ -115,7 +115,11 @@ class _Mirror:
             self.shims[folder.name] = backend
             self._count += 1
             target = self._made / f"{folder.name}.{self._count}"
-            write_shim(folder, self._reading, target)
+            try:
+                write_shim(folder, self._reading, target)
+            except OSError:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
         fresh = self._made / ".link"
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(target, target_is_directory=True)
@@ -197,11 +201,10 @@ def shim_config(proto: ModelConfigProto) -> ModelConfigProto:
 
 def _unloadable(name: str) -> ModelConfigProto:
     """A config that Triton takes for a model that will say itself why it does not load."""
-    tensor = {"data_type": "TYPE_FP32", "dims": [1]}
-    group = {"kind": "KIND_CPU"}
-    fields = {"name": name, "backend": "python", "instance_group": [group]}
-    proto = pb.ModelConfig()
-    from google.protobuf import json_format
-
-    json_format.ParseDict({**fields, "input": [{"name": "IN", **tensor}], "output": [{"name": "OUT", **tensor}]}, proto)
-    return proto
+    return pb.ModelConfig(
+        name=name,
+        backend="python",
+        input=[pb.ModelInput(name="IN", data_type=pb.TYPE_FP32, dims=[1])],
+        output=[pb.ModelOutput(name="OUT", data_type=pb.TYPE_FP32, dims=[1])],
+        instance_group=[pb.ModelInstanceGroup(kind=pb.ModelInstanceGroup.KIND_CPU)],
+    )

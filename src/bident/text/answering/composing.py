@@ -91,9 +91,11 @@ class Composer:
         return await self._text(fitted, template)
 
     async def count(self) -> int:
-        """How many tokens the whole prompt has."""
+        """How many tokens the whole prompt has. Raises INVALID_ARG where it would take long only to be counted."""
         template = choose_template(self.model, self.request)
-        return await self._count(conversation(self.model, self.request), template)
+        messages = conversation(self.model, self.request)
+        check_size(most_bytes(messages), self.server.context_length)
+        return await self._count(messages, template)
 
     async def rendered(self, messages: Sequence[Message], template: PromptTemplate | None) -> str:
         """The prompt for ``messages``, by the Modelfile's template or the model's own."""

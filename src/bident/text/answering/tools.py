@@ -24,7 +24,9 @@ _NAME = re.compile(r"[\w.:/-]{1,256}")
 _MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function_call>", "Action:", "```json")
 """How the models of common templates announce a call."""
 _LEFT = re.compile(r"</?(?:tool_call|function_call|\|python_tag\||\|eom_id\|)>|\[/?TOOL_CALLS\]|^Action:|```(?:json)?")
+_OPENING = re.compile(r"[{\[]")
 _BRACKET_OR_STRING = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]]')
+_NEVER = -1
 _MOST_DOCUMENTS = 64
 
 
@@ -33,9 +35,9 @@ def offered(request: TextRequest) -> list[dict[str, Any]]:
 
     Raises INVALID_ARG for a tool that is none, or a choice of one that is not there.
     """
+    if len(request.tools) > _MOST_TOOLS:
+        raise invalid_arg(f"tools has {len(request.tools)} entries, {_MOST_TOOLS} are the most")
     tools = [_tool(tool, place) for place, tool in enumerate(request.tools)]
-    if len(tools) > _MOST_TOOLS:
-        raise invalid_arg(f"tools has {len(tools)} entries, {_MOST_TOOLS} are the most")
     choice = request.tool_choice
     names = [tool["function"]["name"] for tool in tools]
     if choice.name and choice.name not in names:
@@ -179,29 +181,39 @@ def _moved(part: Any, name: str) -> Any:
 def _documents(text: str) -> list[Any]:
     """The JSON objects and lists in ``text``, whatever stands between them."""
     documents: list[Any] = []
+    ends: dict[int, int] = {}
     place = 0
-    bracket = re.compile(r"[{\[]")
-    # Counted, because each bracket that is never closed costs a look at the whole rest.
+    # Counted, because each bracket in what seemed to be a string costs another look at the whole rest.
     for _ in range(_MOST_DOCUMENTS):
-        found = bracket.search(text, place)
+        found = _OPENING.search(text, place)
         if found is None:
             break
-        place = _end_of(text, found.start())
+        start, place = found.span()
+        if start not in ends:
+            ends = _ends(text, start)
+        if ends[start] == _NEVER:
+            continue
         try:
-            documents.append(orjson.loads(text[found.start() : place]))
+            documents.append(orjson.loads(text[start : ends[start]]))
         except orjson.JSONDecodeError:
-            place = found.end()
+            continue
+        place = ends[start]
     return documents
 
 
-def _end_of(text: str, start: int) -> int:
-    """Where the brackets that ``start`` opens are closed again; the end of ``text`` if they are not."""
-    depth = 0
+def _ends(text: str, start: int) -> dict[int, int]:
+    """Where the bracket at ``start``, and each that is opened within, is closed again, or ``_NEVER``."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
     for found in _BRACKET_OR_STRING.finditer(text, start):
-        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
-        if depth == 0:
-            return found.end()
-    return len(text)
+        if found[0] in "{[":
+            opened.append(found.start())
+            ends[found.start()] = _NEVER
+        elif found[0] in "}]":
+            ends[opened.pop()] = found.end()
+            if not opened:
+                break
+    return ends
 
 
 def _calls(document: Any, names: set[str]) -> list[ToolCall]:

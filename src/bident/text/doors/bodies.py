@@ -18,6 +18,8 @@ from bident.wire.shown import shown
 
 _SECONDS_BETWEEN_PARTS = 60.0
 """A client that sends nothing for so long has gone, whatever its connection says."""
+_MOST_MENDED_BYTES = 4 << 20
+"""Mending a body takes long, and nobody else is answered meanwhile: a larger one must be right."""
 _BODIES_AT_ONCE = 8
 """All requests together hold at most so many bodies of the largest size."""
 
@@ -114,6 +116,9 @@ def model_of(body: bytes) -> str:
 
 def _with_lone_surrogates(body: bytes, error: orjson.JSONDecodeError) -> Any:
     r"""What strict JSON refuses and Go reads: ``\ud83d`` alone, where a client cut a text within a character."""
+    refusal = invalid_arg(f"invalid JSON in the request body: {error}")
+    if len(body) > _MOST_MENDED_BYTES:
+        raise refusal
     try:
         text = body.decode("utf-8", "replace")
         value = json.loads(text, parse_constant=_refuse_constant)
@@ -121,7 +126,7 @@ def _with_lone_surrogates(body: bytes, error: orjson.JSONDecodeError) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         )
     except (ValueError, RecursionError):
-        raise invalid_arg(f"invalid JSON in the request body: {error}") from None
+        raise refusal from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -15,6 +15,9 @@ from bident.wire.shown import listed, shown
 
 logger = logging.getLogger("bident.text")
 
+_MOST_OBJECTS = 1 << 14
+"""Messages, parts, tools and whatever else is a list of objects, in one request together. Each is a few microseconds'
+work, and for so long nobody else is answered; a conversation of so many fits in no context."""
 _MOST_STRAYS = 1000
 _strays: set[tuple[str, str]] = set()
 """Endpoints and fields that have been logged; bounded, as clients choose the names."""
@@ -23,10 +26,13 @@ _strays: set[tuple[str, str]] = set()
 class Fields:
     """A JSON object. It remembers which fields were asked for, so that the others can be named."""
 
-    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], path: str = "", whole: Fields | None = None) -> None:
+        """``whole``: the request that the object is a part of; None if it is all of it."""
         self._values = values
         self._path = path
         self._asked: set[str] = set()
+        self._whole = whole or self
+        self._listed = 0
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -112,18 +118,24 @@ class Fields:
             return None
         if not isinstance(value, dict):
             raise self.wrong(name, "an object")
-        return Fields(value, self.path(name))
+        return Fields(value, self.path(name), self._whole)
 
     def objects(self, name: str) -> list[Fields]:
         """A list of objects, by their places."""
         found = self.elements(name, "a list of objects")
+        self._whole._count(len(found))
         fields = []
         for index, value in enumerate(found):
             where = f"{self.path(name)}[{index}]"
             if not isinstance(value, dict):
                 raise invalid_arg(f"{where} must be an object, not {shown(value)}")
-            fields.append(Fields(value, where))
+            fields.append(Fields(value, where, self._whole))
         return fields
+
+    def _count(self, more: int) -> None:
+        self._listed += more
+        if self._listed > _MOST_OBJECTS:
+            raise invalid_arg(f"the request lists {self._listed} objects or more, {_MOST_OBJECTS} are the most")
 
     def ignore(self, *names: str) -> None:
         """These are known and change nothing here."""

@@ -154,11 +154,8 @@ class Residency:
             resident.turnover.loads += 1
             resident.turnover.load_seconds += time.monotonic() - begun
             resident.arriving = child
-        try:
-            # Its memory can be measured now: others need not wait for a template that may run for seconds.
-            await child.listening()
-        finally:
-            resident.arriving = None
+        # Its memory can be measured now: others need not wait for a template that may run for seconds.
+        await child.listening()
         logger.info(
             "loaded model '%s' in %.2f s: process %d, %d slots of %d tokens, %d threads",
             *(resident.label, time.monotonic() - begun, child.pid),

@@ -63,7 +63,7 @@ class Resident:
         self.turnover = turnover or Turnover()
         self.loaded: Loaded | None = None
         self.arriving: Process | None = None
-        """A child that has its memory and does not listen yet."""
+        """A child that has its memory and does not listen yet; ``load`` says so."""
         self.keep_alive = limits.keep_alive
         self.used_at = time.monotonic()
         self.leaving = False
@@ -173,6 +173,11 @@ class Resident:
         self.advance()
         await self.settled()
 
+    async def arrived(self) -> None:
+        """Return when what is being loaded is there, or will not be."""
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+
     async def settled(self) -> None:
         """Return when a child that is ending has given everything back."""
         if self._unloading is not None:
@@ -253,7 +258,7 @@ class Resident:
         return await self._load(self, wish)
 
     def _settle(self, task: asyncio.Task[Loaded], wish: Wish) -> None:
-        self._loading = None
+        self._loading = self.arriving = None
         if task.cancelled():
             pass
         elif (error := task.exception()) is not None:

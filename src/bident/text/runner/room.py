@@ -46,10 +46,12 @@ class Room:
             plan = self._fitting(resident, others, wish)
             if plan is not None and not self._too_many(others):
                 return plan
-            victim = _least_recently_used(others)
-            if victim is None:
+            if (victim := _least_recently_used(others)) is not None:
+                await self._evict(victim, wish)
+            elif (coming := next((other for other in others if other.arriving), None)) is not None:
+                await coming.arrived()  # before that it cannot leave
+            else:
                 raise self._refusal(wish, resident, others)
-            await self._evict(victim, wish)
 
     async def _evict(self, victim: Resident, wish: Wish) -> None:
         logger.info("model '%s' makes room for '%s'", victim.label, wish.model.name.short)
@@ -79,7 +81,7 @@ class Room:
     def _threads(self, others: Sequence[Resident]) -> int:
         """A fair share of the threads. Models that are loaded already keep theirs until they are loaded anew."""
         threads = self._limits.threads or usable_cores() - 1
-        return max(1, threads // (1 + sum(other.loaded is not None for other in others)))
+        return max(1, threads // (1 + _count(others)))
 
     def _free(self, resident: Resident, others: Sequence[Resident]) -> int:
         """Bytes for a new child. What the present one has comes back; the files that others have mapped must stay."""
@@ -91,7 +93,7 @@ class Room:
         return max(free, 0)
 
     def _require_to_fit_alone(self, resident: Resident, others: Sequence[Resident], wish: Wish) -> None:
-        used = sum(self._taken_by(other.loaded.process.pid)[0] for other in others if other.loaded)
+        used = sum(self._taken_by(other.pid)[0] for other in others if other.pid is not None)
         *_, smallest = self._plans((), wish)
         if need_of(wish.model, smallest).total > self._free(resident, others) + used:
             raise self._refusal(wish, resident, others, used)
@@ -102,8 +104,12 @@ class Room:
         return ServeError(Code.UNAVAILABLE, refusal(need_of(wish.model, smallest), free, smallest))
 
     def _too_many(self, others: Sequence[Resident]) -> bool:
-        count = sum(other.loaded is not None for other in others)
-        return bool(self._limits.max_loaded) and count >= self._limits.max_loaded
+        return bool(self._limits.max_loaded) and _count(others) >= self._limits.max_loaded
+
+
+def _count(others: Sequence[Resident]) -> int:
+    """How many are in memory."""
+    return sum(other.pid is not None for other in others)
 
 
 def _least_recently_used(others: Sequence[Resident]) -> Resident | None:

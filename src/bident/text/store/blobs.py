@@ -63,9 +63,14 @@ def blob_name(digest: str) -> str:
     return digest.replace(":", "-")
 
 
+def is_full(error: OSError) -> bool:
+    """Whether it was room that lacked."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def disk_fault(error: OSError, folder: Path) -> ServeError:
     """What an ``error`` of writing below ``folder`` means to who asked for it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_full(error):
         return ServeError(Code.INTERNAL, f"no space left on device: nothing was kept; make room below {folder}")
     return ServeError(Code.INTERNAL, f"cannot write to {folder}: {error.strerror or error}")
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import httpx
 
 from bident.errors import Code, ServeError, invalid_arg
-from bident.text.store.blobs import ETAG, PARTIAL, disk_fault, sync_folder
+from bident.text.store.blobs import ETAG, PARTIAL, disk_fault, is_full, sync_folder
 from bident.text.store.jobs import Report
 from bident.text.store.locks import try_lock
 from bident.text.store.own import OwnStore
@@ -58,7 +58,8 @@ class Downloads:
     def fetch(self, wanted: Wanted) -> str:
         """Keep the file as a blob; returns its digest. What has come stays for the next attempt.
 
-        Raises NOT_FOUND, UNAVAILABLE, INVALID_ARG (``digest mismatch``), INTERNAL (disk full), CANCELLED.
+        Not where it fills the disk. Raises NOT_FOUND, UNAVAILABLE, INVALID_ARG (``digest mismatch``), INTERNAL (disk
+        full), CANCELLED.
         """
         if wanted.digest:
             self._own.blobs.hold(wanted.digest, self._held)
@@ -73,7 +74,12 @@ class Downloads:
                 if wanted.digest and self._own.blobs.has(wanted.digest):  # another process was faster
                     path.unlink(missing_ok=True)
                     return wanted.digest
-                return self._complete(wanted, path, file)
+                try:
+                    return self._complete(wanted, path, file)
+                except OSError as error:
+                    if is_full(error):
+                        _drop(path)
+                    raise
         except OSError as error:
             raise disk_fault(error, self._own.root) from error
 
@@ -167,6 +173,13 @@ class Downloads:
             self._report.check()
             progress(part.size, total)
         progress(part.size, total, last=True)
+
+
+def _drop(path: Path) -> None:
+    """Give back the room that parts take: everybody else needs it too."""
+    for each in (path, path.with_suffix(ETAG)):
+        with contextlib.suppress(OSError):  # an open file cannot be removed on Windows
+            each.unlink()
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

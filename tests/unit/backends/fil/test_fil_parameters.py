@@ -111,6 +111,10 @@ class TestMulticlass:
         load(classes, config({"is_classifier": "true", "threshold": "0.3"}))
         assert "parameter threshold has no effect" in caplog.text
 
+    def test_a_threshold_for_triton_alone_is_no_fault(self, classes, caplog):
+        load(classes, config(TYPE | {"is_classifier": "true", "output_class": "true", "threshold": "0.5"}))
+        assert not caplog.text
+
 
 class TestDefaults:
     def test_everything_assumed_is_said(self, binary, caplog):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 from onnx import TensorProto
 
 from bident.backends.base import ModelFiles
+from bident.backends.onnx.modelfile import diagnose
 from bident.errors import ConfigError
+from bident.model.files import LARGEST_PROTOBUF_BYTES
 
 GOOD = build.matmul().SerializeToString()
 
@@ -172,3 +176,13 @@ def test_types_that_do_not_fit(tmp_path: Path) -> None:
     message = refusal(build.folder(tmp_path, network))
     assert "Type Error" in message
     assert "onnx.checker" in message
+
+
+def test_a_file_larger_than_any_onnx_model_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(GOOD)
+    os.truncate(path, LARGEST_PROTOBUF_BYTES)  # a hole but for its beginning: it takes no room on the disk
+
+    before = time.process_time()
+    assert diagnose(path).startswith(f"the file has {LARGEST_PROTOBUF_BYTES} bytes, an ONNX file less than")
+    assert time.process_time() - before < 0.1

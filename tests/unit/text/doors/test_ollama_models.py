@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import json
 
 import pytest
@@ -224,6 +225,30 @@ def test_half_characters_are_read_as_go_reads_them() -> None:
     body = b'{"model": "smol", "prompt": "a\\ud83d b \\ud83d\\ude00"}'
     assert stage.client.post("/api/generate", content=body).status_code == 200
     assert stage.engine.asked[0].prompt == "a\ufffd b \U0001f600"
+
+
+def test_half_characters_in_a_large_body_are_an_error_at_once() -> None:
+    stage = doors()
+    body = b'{"model": "smol", "prompt": "a\\ud83d", "messages": [' + b"{}," * (2 << 20) + b"{}]}"
+    began = time.process_time()
+    answer = stage.client.post("/api/generate", content=body)
+    assert (answer.status_code, stage.engine.asked) == (400, [])
+    assert "no low surrogate" in answer.json()["error"]
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("split", [1, 4])
+def test_conversations_of_too_many_parts_are_an_error_at_once(path: str, split: int) -> None:
+    stage = doors()
+    parts: list[object] = [{"type": "text", "text": "x"}] * (20_000 // split)
+    messages = [{"role": "user", "content": parts}] * split
+    if path == "/api/chat":
+        messages = [{"role": "user", "content": "x"}] * 20_000
+    body = {"model": "smol", "max_tokens": 1, "messages": messages}
+    answer = stage.client.post(path, json=body)
+    assert (answer.status_code, stage.engine.asked) == (400, [])
+    assert "objects or more, 16384 are the most" in answer.text
 
 
 def test_large_bodies_are_refused_in_each_shape() -> None:

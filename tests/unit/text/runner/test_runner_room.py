@@ -27,13 +27,14 @@ class Machine:
         self.limits = Limits(**{"memory_reserve": 0, "threads": 4, **limits})
         self.room = Room(self.limits, self.available, self.taken_by)
         self.residents: dict[int, Resident] = {}
+        self.arriving: dict[int, FakeLoaded] = {}
 
     def available(self) -> int:
         taken = [self.taken_by(pid) for pid in self.residents]
         return self.total - sum(used - mapped for used, mapped in taken)
 
     def taken_by(self, pid: int) -> tuple[int, int]:
-        loaded = self.residents[pid].loaded
+        loaded = self.residents[pid].loaded or self.arriving.get(pid)
         if loaded is None:
             return 0, 0
         need = need_of(loaded.wish.model, loaded.plan)
@@ -184,6 +185,35 @@ def test_one_at_work_is_waited_for_and_admits_nobody_meanwhile(tmp_path):
         await making
         assert machine.names() == ["b"]
         late.cancel()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("total", "limits"), [(10 * BIG, {"max_loaded": 1}), (400 * MIB, {})])
+def test_one_that_is_arriving_is_in_memory_and_is_waited_for(tmp_path, total, limits):
+    async def run():
+        machine = Machine(tmp_path, total, slots=1, **limits)
+        wish = machine.wish("a", 250 * MIB)
+        may = asyncio.Event()
+
+        async def load(resident, wish):
+            loaded = machine.arriving[1] = FakeLoaded(wish, wish.plan(machine.limits, 1, 1), 1)
+            resident.arriving = loaded.process
+            await may.wait()
+            return loaded
+
+        first = machine.residents[1] = Resident("a:latest", machine.limits, load)
+        entering = asyncio.create_task(first.enter(wish, None))
+        while first.arriving is None:
+            await asyncio.sleep(0)
+        making = asyncio.create_task(machine.make(machine.wish("b", 250 * MIB)))
+        await asyncio.sleep(0.01)
+        assert not making.done()
+        may.set()
+        first.leave(await entering)
+        machine.arriving.clear()
+        await making
+        assert machine.names() == ["b"]
 
     asyncio.run(run())
 

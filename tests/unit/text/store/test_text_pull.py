@@ -193,6 +193,7 @@ def test_a_full_disk(library, run, web, model_url, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("bident.text.store.download._Part.write", full)
         failing(library, run, model_url, "no space left on device", Code.INTERNAL)
+    assert visible(library.root / "incoming") == set()  # what had come fills the disk for everybody else
     run(statuses(library.pull(model_url)))
 
 

@@ -51,12 +51,15 @@ class TritonPythonModel:
 
     def _run(self, requests):
         asked = [{tensor.name(): tensor.as_numpy() for tensor in request.inputs()} for request in requests]
-        inputs = {name: np.concatenate([one[name] for one in asked]) for name in asked[0]} if asked[1:] else asked[0]
+        names = {name for one in asked for name in one}  # a request without one of them is a KeyError: not alike
+        inputs = {name: np.concatenate([one[name] for one in asked]) for name in names} if asked[1:] else asked[0]
         outputs = self.instance.execute(inputs)
         outputs = {name: np.ascontiguousarray(outputs[name]) for name in self.config.outputs if name in outputs}
         if not asked[1:]:
             return [self._response(outputs)]
-        borders = np.cumsum([len(next(iter(one.values()))) for one in asked])[:-1]
+        *borders, end = np.cumsum([len(next(iter(one.values()))) for one in asked])
+        if any(len(array) != end for array in outputs.values()):
+            raise ValueError("rows of the answers do not tell whose they are")
         parts = {name: np.split(array, borders) for name, array in outputs.items()}
         return [self._response({name: part[at] for name, part in parts.items()}) for at in range(len(asked))]
 
