@@ -23,6 +23,7 @@ from bident.ship.triton.causes import SUMMARY, message_of
 from bident.ship.triton.home import VARIABLE as TRITON_HOME
 from bident.supervision import unlabelled
 
+_LETTING_GO_SECONDS = 1.0
 _STEP_SECONDS = 0.05
 _TAIL_LINES = 15
 _END_BYTES = 1 << 16
@@ -80,11 +81,24 @@ def tensor_doors(settings: TensorSettings) -> list[Door]:
     return [(door, address, port) for door, opens, address, port, shared in doors if opens and port and not shared]
 
 
+def _stays_taken(address: str, port: int) -> bool:
+    """Whether a port is in use, and not just about to be free.
+
+    The threads of a process that has ended may keep its ports a moment longer than it is there to be seen.
+    """
+    deadline = time.monotonic() + _LETTING_GO_SECONDS
+    while ports.taken(address, port):
+        if ports.owner(port) or time.monotonic() > deadline:
+            return True
+        time.sleep(_STEP_SECONDS)
+    return False
+
+
 def check_doors(doors: Iterable[Door]) -> None:
     """As :func:`check_ports`, for any doors."""
     conflicts = []
     for door, address, port in doors:
-        if ports.taken(address, port):
+        if _stays_taken(address, port):
             holder = ports.owner(port)
             conflicts.append(f"port {port} ({door}) is in use" + (f" by {holder}" if holder else ""))
     if conflicts:

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bident.cli.background import check_doors
+from bident.errors import ServeError
 from bident.local import ports
 from bident.local.record import STATE_DIR, Record
 from tests.unit.cli.conftest import Bident
@@ -41,6 +43,18 @@ def test_flags_that_come_too_late_are_named_and_restart_applies_them(bident: Bid
     assert third.flags[:2] == ("--model-repository=model_repository", "--model-repository=second")
     assert "--log-verbose" not in flags()
     assert bident("down").code == 0
+
+
+def test_a_port_that_nobody_listens_on_any_more_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    port, asked = ports.free_port("127.0.0.1"), iter((True, True))
+    monkeypatch.setattr(ports, "taken", lambda address, number: next(asked, False))
+    check_doors([("HTTP", "127.0.0.1", port)])
+    assert next(asked, None) is None
+
+    monkeypatch.setattr(ports, "taken", lambda address, number: True)
+    monkeypatch.setattr("bident.cli.background._LETTING_GO_SECONDS", 0.1)
+    with pytest.raises(ServeError, match=rf"port {port} \(HTTP\) is in use\. Stop what holds it"):
+        check_doors([("HTTP", "127.0.0.1", port)])
 
 
 @pytest.mark.parametrize("prefix", ["--", "--text-"])

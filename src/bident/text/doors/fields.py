@@ -18,6 +18,8 @@ logger = logging.getLogger("bident.text")
 _MOST_OBJECTS = 1 << 14
 """Messages, parts, tools and whatever else is a list of objects, in one request together. Each is a few microseconds'
 work, and for so long nobody else is answered; a conversation of so many fits in no context."""
+_MOST_FIELDS = 1 << 14
+"""Of one object, for the same reason."""
 _MOST_STRAYS = 1000
 _strays: set[tuple[str, str]] = set()
 """Endpoints and fields that have been logged; bounded, as clients choose the names."""
@@ -27,7 +29,12 @@ class Fields:
     """A JSON object. It remembers which fields were asked for, so that the others can be named."""
 
     def __init__(self, values: Mapping[str, Any], path: str = "", whole: Fields | None = None) -> None:
-        """``whole``: the request that the object is a part of; None if it is all of it."""
+        """``whole``: the request that the object is a part of; None if it is all of it.
+
+        Raises INVALID_ARG for an object of too many fields.
+        """
+        if len(values) > _MOST_FIELDS:
+            raise invalid_arg(f"{path or 'the request'} has {len(values)} fields, {_MOST_FIELDS} are the most")
         self._values = values
         self._path = path
         self._asked: set[str] = set()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import json
+import time
 
 import pytest
 
@@ -228,7 +228,7 @@ def test_half_characters_are_read_as_go_reads_them() -> None:
 
 
 def test_half_characters_in_a_large_body_are_an_error_at_once() -> None:
-    stage = doors()
+    stage = doors(max_body_bytes=1 << 24)
     body = b'{"model": "smol", "prompt": "a\\ud83d", "messages": [' + b"{}," * (2 << 20) + b"{}]}"
     began = time.process_time()
     answer = stage.client.post("/api/generate", content=body)
@@ -249,6 +249,16 @@ def test_conversations_of_too_many_parts_are_an_error_at_once(path: str, split: 
     answer = stage.client.post(path, json=body)
     assert (answer.status_code, stage.engine.asked) == (400, [])
     assert "objects or more, 16384 are the most" in answer.text
+
+
+@pytest.mark.parametrize("name", ["", "options", "logit_bias"])
+def test_objects_of_too_many_fields_are_an_error_at_once(name: str) -> None:
+    stage = doors()
+    many = {str(number): 1 for number in range(20_000)}
+    body = {"model": "smol", "messages": [{"role": "user", "content": "x"}]} | ({name: many} if name else many)
+    answer = stage.client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, stage.engine.asked) == (400, [])
+    assert "fields, 16384 are the most" in answer.json()["error"]["message"]
 
 
 def test_large_bodies_are_refused_in_each_shape() -> None:
