@@ -62,12 +62,9 @@ class Graph:
         return self.node("Conv", *inputs, kernel_shape=[size, size], strides=[stride, stride], group=groups, **padding)
 
     def save(
-        self, path: Path, inputs: dict[str, list[int]], outputs: dict[str, list[int | str]], facts: dict[str, str]
+        self, path: Path, inputs: dict[str, list[int]], outputs: dict[str, list[int]], facts: dict[str, str]
     ) -> None:
-        """Check the graph and write it; ``facts`` become metadata.
-
-        Shapes are without the batch axis; a name in one of an output is a size that the file does not fix.
-        """
+        """Check the graph and write it. Shapes are without the batch axis; ``facts`` become metadata."""
         graph = helper.make_graph(
             self._nodes,
             self._name,

@@ -32,8 +32,7 @@ def save_synthetic(path: Path, seed: int) -> None:
     """Write the network with weights drawn from ``seed``."""
     net = _Network(seed)
     net.head(net.neck(*net.backbone(INPUT)))
-    # The trained network's export leaves the number of cells free too, which a config with -1 relies on.
-    net.graph.save(path, {INPUT: [3, SIZE, SIZE]}, {OUTPUT: [4 + CLASSES, "cells"]}, METADATA)
+    net.graph.save(path, {INPUT: [3, SIZE, SIZE]}, {OUTPUT: [4 + CLASSES, CELLS]}, METADATA)
 
 
 class _Network:
