@@ -111,10 +111,8 @@ def _read(path: Path, mark: tuple[int, int]) -> Compose | ServeError | None:
 
 
 def _tree(path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise invalid_arg(f"{path} cannot be read without PyYAML: python -m pip install pyyaml") from None
+    import yaml
+
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
