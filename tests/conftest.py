@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from benchmarks.servers import Bident
+
+# How fast a machine is, is not what tests ask.
+settings.register_profile("bident", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bident")
 
 IDENTITY = """
 backend: "identity"
