@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bident.text.answering import embedding, ranking, tokens
@@ -40,64 +41,33 @@ class TextEngine:
             yield await self._only_load(request)
             return
         with self.figures.asking("answer") as asking:
-            async with contextlib.aclosing(self._answer(request, asking)) as events:
-                async for event in events:
-                    asking.event(event)
-                    yield event
-
-    async def _answer(self, request: TextRequest, asking: Asking) -> AsyncGenerator[TextEvent, None]:
-        server = self._upstream(request.model)
-        if server is not None:
-            asking.found(request.model)
-            composer = Composer.of(request, server, None)
-            async with contextlib.aclosing(Answer(composer).events()) as events:
-                async for event in events:
-                    yield event
-            return
-        model = await self.library.find(request.model)
-        asking.found(model.name.short)
-        check_answerable(model, request)
-        async with self._leased(model, request.options, request.keep_alive) as server:
-            composer = Composer.of(request, server, model)
-            async with contextlib.aclosing(Answer(composer).events()) as events:
-                async for event in events:
-                    yield event
+            check = partial(check_answerable, request=request)
+            found = self._found(request.model, asking, check, request.options, request.keep_alive)
+            async with found as (server, model):
+                composer = Composer.of(request, server, model)
+                async with contextlib.aclosing(Answer(composer).events()) as events:
+                    async for event in events:
+                        asking.event(event)
+                        yield event
 
     async def embed(self, request: EmbedRequest) -> Embeddings:
         """One vector for each input. Raises as :meth:`answer`, and INVALID_ARG for a model that is not for this."""
         if not request.inputs:
             return Embeddings([], Usage())
         with self.figures.asking("embed") as asking:
-            embeddings = await self._embed(request, asking)
+            check = partial(check_embeds, name=request.model)
+            found = self._found(request.model, asking, check, request.options, request.keep_alive)
+            async with found as (server, _):
+                embeddings = await embedding.embed(request, server)
             asking.took(embeddings.usage)
             return embeddings
-
-    async def _embed(self, request: EmbedRequest, asking: Asking) -> Embeddings:
-        server = self._upstream(request.model)
-        if server is not None:
-            asking.found(request.model)
-            return await embedding.embed(request, server)
-        model = await self.library.find(request.model)
-        asking.found(model.name.short)
-        check_embeds(model, request.model)
-        async with self._leased(model, request.options, request.keep_alive) as server:
-            return await embedding.embed(request, server)
 
     async def rerank(self, request: RerankRequest) -> list[Ranked]:
         """The request's documents, best first. Raises as :meth:`embed`."""
         with self.figures.asking("rerank") as asking:
-            return await self._rerank(request, asking)
-
-    async def _rerank(self, request: RerankRequest, asking: Asking) -> list[Ranked]:
-        server = self._upstream(request.model)
-        if server is not None:
-            asking.found(request.model)
-            return await ranking.rerank(request, server)
-        model = await self.library.find(request.model)
-        asking.found(model.name.short)
-        check_ranks(model, request.model)
-        async with self._leased(model, {}, request.keep_alive) as server:
-            return await ranking.rerank(request, server)
+            check = partial(check_ranks, name=request.model)
+            async with self._found(request.model, asking, check, {}, request.keep_alive) as (server, _):
+                return await ranking.rerank(request, server)
 
     async def tokenize(
         self, model: str, text: str, *, add_special: bool = True, parse_special: bool = True
@@ -148,6 +118,30 @@ class TextEngine:
 
     def _upstream(self, model: str) -> Server | None:
         return self._upstreams.find(model) if self._upstreams else None
+
+    @contextlib.asynccontextmanager
+    async def _found(
+        self,
+        name: str,
+        asking: Asking,
+        check: Callable[[TextModel], None],
+        options: Mapping[str, Any],
+        keep_alive: float | None,
+    ) -> AsyncIterator[tuple[Server, TextModel | None]]:
+        """Who answers for the model called ``name``: another server, or a process of its own, with what it is.
+
+        ``check`` raises where the library's model cannot be asked this; another server says so itself.
+        """
+        server = self._upstream(name)
+        if server is not None:
+            asking.found(name)
+            yield server, None
+            return
+        model = await self.library.find(name)
+        asking.found(model.name.short)
+        check(model)
+        async with self._leased(model, options, keep_alive) as server:
+            yield server, model
 
     @contextlib.asynccontextmanager
     async def _server(self, model: str) -> AsyncIterator[Server]:
