@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from bident.doors.grpc import frames
 from bident.doors.grpc.call import Buffer, Status
 from bident.doors.grpc.flow import Outflow
-from bident.doors.grpc.frames import BrokenRulesError, ErrorCode, Kind
+from bident.doors.grpc.frames import BrokenRulesError, ErrorCode
 from bident.doors.grpc.header_blocks import HeaderBlocks
 from bident.doors.grpc.inbox import Inbox
 from bident.doors.grpc.packing import RefusedMessageError
+from bident.doors.grpc.refusals import Refusals
 from bident.doors.grpc.request_head import Refusal, RequestHead
 from bident.doors.grpc.stream import Stream
 from bident.doors.grpc.turns import Turns
@@ -38,6 +39,7 @@ class Calls:
         "_stuck",
         "last_stream",
         "outflow",
+        "refusals",
         "server",
         "streams",
         "turns",
@@ -57,6 +59,8 @@ class Calls:
         """Streams that we have ended before the client had, whose frames may still be on their way; and whether it
         has been told to send no more.
         """
+        self.refusals = Refusals(outflow)
+        """What is not gRPC, and has not come whole."""
         self._held_back: dict[Stream, Buffer] = {}
         """Requests that wait until the client has taken more of its answers."""
         self._stuck: dict[Inbox, None] = {}
@@ -74,10 +78,10 @@ class Calls:
         self.last_stream = number
         if isinstance(head, str):
             self.fail_stream(number, ErrorCode.PROTOCOL_ERROR)
-        elif self._life.has_left or len(self.streams) >= self.server.most_streams:
+        elif self._life.has_left or len(self.streams) + len(self.refusals) >= self.server.most_streams:
             self.fail_stream(number, ErrorCode.REFUSED_STREAM)
         elif head.refusal is not None:
-            self._answer_refused(number, head.refusal, is_last=is_last)
+            self._refuse(number, head.refusal, is_last=is_last)
         else:
             stream = Stream(self, number, head)
             self.streams[number] = stream
@@ -98,8 +102,12 @@ class Calls:
             if answering is not None:
                 self.server.run_call(answering, stream)
 
-    def take_stray(self, number: int, *, is_last: bool) -> None:
-        """DATA came on a stream that is not open, or that the client has closed."""
+    def take_stray(self, number: int, size: int, *, is_last: bool) -> None:
+        """DATA came on a stream that is not open, that is refused, or that the client has closed."""
+        if number in self.refusals:
+            if self.refusals.take(number, size) or is_last:
+                self._answer_refused(number, is_last=is_last)
+            return
         if number == 0 or number > self.last_stream or not number & 1:
             raise BrokenRulesError(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that is not open")
         is_told = self._reset.get(number)
@@ -123,6 +131,7 @@ class Calls:
         """The client broke a rule on one stream: that ends, and the client pays for it."""
         self._life.spend_reset()
         self.reset(number, code)
+        self.refusals.forget(number)
         stream = self.streams.get(number)
         if stream is not None:
             stream.cancel()
@@ -156,29 +165,43 @@ class Calls:
         self.streams.pop(stream.number, None)
         if self._held_back:
             self.server.held.size -= len(self._held_back.pop(stream, b""))
-        if not self.streams and self._life.has_left:
-            self._life.finish()
+        if self._life.has_left:
+            self._leave_if_idle()
 
     # For the connection
 
     @property
     def owe_answer(self) -> bool:
         """Whether a client waits for something; a streaming call may be open for days without that."""
-        return self.outflow.unsent > 0 or any(not stream.is_streaming for stream in self.streams.values())
+        return (
+            self.outflow.unsent > 0
+            or len(self.refusals) > 0
+            or any(not stream.is_streaming for stream in self.streams.values())
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is open."""
+        return not self.streams and not self.refusals
 
     def abandon(self) -> None:
         """Nobody waits for any answer any more."""
         for stream in list(self.streams.values()):
             stream.cancel()
+        self.refusals.forget_all()
         self.outflow.drop_all()
 
     def end_all(self, status: Status, message: str) -> None:
         """The server stops: end every call with a status."""
         for stream in list(self.streams.values()):
             stream.break_off(status, message)
+        for number in self.refusals.numbers():
+            self._answer_refused(number, is_last=False)
 
     def check(self, now: float) -> None:
         """End calls of which the client has not sent the rest for too long."""
+        for number in self.refusals.late():
+            self._answer_refused(number, is_last=False)
         patience = self.server.limits.read_seconds
         for stream in list(self.streams.values()):
             if not stream.is_half_closed and not stream.is_over and stream.stalled(now) > patience > 0:
@@ -215,16 +238,21 @@ class Calls:
         refusal = access.refusal(head.api, head.metadata)
         return None if refusal is None else (_REFUSED[refusal.kind], refusal.message)
 
-    def _answer_refused(self, number: int, refusal: Refusal, *, is_last: bool) -> None:
-        outflow = self.outflow
-        body = refusal.body if len(refusal.body) <= min(outflow.initial_window, outflow.window) else b""
-        outflow.write_block(number, refusal.block, is_last=not body)
-        if body:
-            outflow.window -= len(body)
-            outflow.write(frames.frame(Kind.DATA, frames.END_STREAM, number, body))
+    def _refuse(self, number: int, refusal: Refusal, *, is_last: bool) -> None:
+        if refusal.body and not is_last:
+            self.refusals.hold(number, refusal)
+            return
+        self.refusals.answer(number, refusal)
+        if not is_last:
+            self._remember(number, is_told=False)
+
+    def _answer_refused(self, number: int, *, is_last: bool) -> None:
+        """Answer a request that has waited."""
+        self.refusals.release(number)
         if not is_last:
             # Not a reset: clients that are no gRPC clients would take it for an error and not read the answer.
             self._remember(number, is_told=False)
+        self._leave_if_idle()
 
     def _remember(self, number: int, *, is_told: bool) -> None:
         self._reset[number] = is_told
@@ -235,6 +263,9 @@ class Calls:
         """What follows a call's messages; it says nothing to us but that they have ended."""
         self.turns.left -= len(block) // _BLOCK_BYTES
         problem = self._blocks.read_trailers(block)
+        if number in self.refusals:
+            self._answer_refused(number, is_last=is_last)
+            return
         stream = self.streams.get(number)
         if stream is None or stream.is_half_closed:
             if number == 0 or not number & 1:
@@ -247,6 +278,10 @@ class Calls:
             stream.is_half_closed = True
             if not stream.is_over:
                 self.guard(stream, (stream.inbox or Inbox(stream, self)).end)
+
+    def _leave_if_idle(self) -> None:
+        if self.is_idle and self._life.has_left:
+            self._life.finish()
 
     def _hold_back(self, stream: Stream, message: Buffer) -> None:
         held = self.server.held

@@ -247,7 +247,7 @@ class GrpcConnection(asyncio.Protocol):
             self._taken = 0
         stream = self.calls.streams.get(number)
         if stream is None or stream.is_half_closed:
-            self.calls.take_stray(number, is_last=bool(flags & END_STREAM))
+            self.calls.take_stray(number, size, is_last=bool(flags & END_STREAM))
         elif (
             flags == END_STREAM
             and stream.inbox is None

@@ -156,7 +156,7 @@ class Life:
         self._check_keepalive(now)
         if self._drain_at >= 0 and not self.has_left and now - self._drain_at > _DRAIN_SECONDS:
             self._leave()
-        elif self._client_leaves and not self._connection.calls.streams:
+        elif self._client_leaves and self._connection.calls.is_idle:
             self.finish()
 
     # Inside
@@ -165,7 +165,7 @@ class Life:
         if not self.has_left and not self.is_over:
             self.has_left = True
             self._connection.outflow.write(frames.goaway(self._connection.calls.last_stream, ErrorCode.NO_ERROR))
-            if not self._connection.calls.streams:
+            if self._connection.calls.is_idle:
                 self.finish()
 
     def _note_answers(self) -> bool:

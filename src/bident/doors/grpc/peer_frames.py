@@ -73,6 +73,9 @@ def take_rst_stream(connection: GrpcConnection, control: ControlFrame) -> None:
     if stream is not None:
         connection.life.spend_reset()
         stream.cancel()
+    elif control.number in connection.calls.refusals:
+        connection.life.spend_reset()
+        connection.calls.refusals.forget(control.number)
     else:
         connection.life.spend(0.1)  # it crossed our answer
 
