@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -65,6 +65,11 @@ class TextClient(Connection):
     def show(self, model: str) -> dict[str, Any]:
         """What a model is. Raises NOT_FOUND."""
         found: dict[str, Any] = self.call("POST", "/api/show", {"model": model})
+        return found
+
+    def embed(self, model: str, texts: Sequence[str]) -> list[list[float]]:
+        """One vector for each of ``texts``."""
+        found: list[list[float]] = self.call("POST", "/api/embed", {"model": model, "input": texts})["embeddings"]
         return found
 
     def copy(self, source: str, destination: str) -> None:

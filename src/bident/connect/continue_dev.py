@@ -47,7 +47,7 @@ def _roles(model: TextModel) -> list[str]:
 
 def _entry(model: TextModel, address: Address) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "name": model.name.removesuffix(":latest"),
+        "name": model.short,
         "provider": "ollama",
         "model": model.name,
         "apiBase": address.theirs,

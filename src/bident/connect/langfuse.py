@@ -11,7 +11,7 @@ from time import time_ns
 from typing import Any, ClassVar
 
 from bident.client import Client
-from bident.connect.elsewhere import Elsewhere
+from bident.connect.elsewhere import Elsewhere, said
 from bident.connect.neighbour import File, Hop, Neighbour, Wanted
 from bident.connect.site import Address, Site
 from bident.errors import ServeError, invalid_arg
@@ -112,10 +112,10 @@ def _rate(wanted: Wanted) -> int:
 def _health(langfuse: _Api) -> Hop:
     name = "here -> Langfuse"
     try:
-        said = langfuse.get_json(_HEALTH)
+        health = langfuse.get_json(_HEALTH)
     except ServeError as error:
         return Hop(name, False, error.message, f"start Langfuse, or say where it is: {_Api.flag}")
-    version = said.get("version") if isinstance(said, dict) else None
+    version = health.get("version") if isinstance(health, dict) else None
     if not version:
         return Hop(name, False, f"{langfuse.url}{_HEALTH} does not answer as Langfuse does", _Api.flag)
     return Hop(name, True, f"Langfuse {version} at {langfuse.url}")
@@ -137,14 +137,13 @@ def _takes_a_span(langfuse: _Api) -> Hop:
     try:
         reply = langfuse.exchange("POST", _TRACES, json.dumps(_span(trace_id)).encode(), headers)
     except ServeError as error:
-        return Hop(name, False, error.message.partition(";")[0], "see Langfuse's log")
+        return Hop(name, False, error.message, "see Langfuse's log")
     if reply.status in _REFUSED:
         cure = f"{_KEYS[0]} and {_KEYS[1]} must be a pair of one project of {langfuse.url}: its settings, API keys"
         return Hop(name, False, f"Langfuse refuses them ({reply.status})", cure)
     if reply.status >= _FAILED:
         cure = "Langfuse takes OpenTelemetry from 3.22.0 on" if reply.status == _UNKNOWN else "see Langfuse's log"
-        shown = reply.body[:200].decode("utf-8", "replace").strip()
-        return Hop(name, False, f"{_TRACES} answered {reply.status}: {shown or 'nothing'}", cure)
+        return Hop(name, False, f"{_TRACES} {said(reply)}", cure)
     return Hop(name, True, f"a span was taken; its trace is {trace_id}")
 
 
@@ -169,13 +168,13 @@ def _is_sent_spans(tensor: Address, url: str) -> Hop:
     name = "tensor server -> Langfuse"
     cure = f". ./{_FILE} && bident restart"
     try:
-        said = Client(tensor.here, credentials=tensor.credentials).call("GET", "/v2/trace/setting")
+        setting = Client(tensor.here, credentials=tensor.credentials).call("GET", "/v2/trace/setting")
     except ServeError as error:
         return Hop(name, False, f"its trace settings are not told: {error.message}", cure)
-    if said.get("trace_mode") != "opentelemetry":
+    if setting.get("trace_mode") != "opentelemetry":
         return Hop(name, False, "it exports no spans", cure)
-    if said.get("url") != url + _TRACES:
-        return Hop(name, False, f"its spans go to {said.get('url')}", cure)
-    if said.get("trace_level") == ["OFF"]:
+    if setting.get("url") != url + _TRACES:
+        return Hop(name, False, f"its spans go to {setting.get('url')}", cure)
+    if setting.get("trace_level") == ["OFF"]:
         return Hop(name, False, "its trace level is OFF", cure)
-    return Hop(name, True, f"one request in {said.get('trace_rate')} leaves a trace, and each that is part of one")
+    return Hop(name, True, f"one request in {setting.get('trace_rate')} leaves a trace, and each that is part of one")

@@ -34,6 +34,11 @@ class TextModel:
     context_length: int
     """Tokens it was trained on; 0 where its file does not say."""
 
+    @property
+    def short(self) -> str:
+        """Its name as people write it, without the tag that goes without saying."""
+        return self.name.removesuffix(":latest")
+
 
 @dataclass(frozen=True)
 class Address:
@@ -68,29 +73,22 @@ class Site:
         """Whether one of the servers does."""
         return any(address is not None and address.wants_key for address in (self.tensor, self.text))
 
-    def model(self, name: str) -> TensorModel:
-        """A tensor model. Raises NOT_FOUND."""
-        for model in self.models:
-            if model.name == name:
-                return model
-        known = ", ".join(model.name for model in self.models) or "none"
-        raise ServeError(Code.NOT_FOUND, f"no loaded tensor model is named '{name}'; loaded: {known}")
-
 
 def survey(tensor: Client | None, metrics_url: str | None, text: TextClient | None, *, host: str | None = None) -> Site:
     """Ask both servers what they have. ``host``: the name under which the neighbour reaches this machine.
 
     Raises UNAVAILABLE when none of them answers.
     """
-    has_tensor, has_text = tensor is not None and tensor.live(), text is not None and text.live()
-    if not has_tensor and not has_text:
+    tensor = tensor if tensor and tensor.live() else None
+    text = text if text and text.live() else None
+    if tensor is None and text is None:
         raise ServeError(Code.UNAVAILABLE, "neither server answers; start them with 'bident up'")
     return Site(
-        tensor=_address(tensor.url, host, tensor.credentials) if tensor and has_tensor else None,
-        metrics=_address(metrics_url, host, tensor.credentials) if tensor and metrics_url and has_tensor else None,
-        text=_address(text.url, host, text.credentials) if text and has_text else None,
-        models=tuple(_tensor_models(tensor)) if tensor and has_tensor else (),
-        text_models=tuple(_text_models(text)) if text and has_text else (),
+        tensor=_address(tensor.url, host, tensor.credentials) if tensor else None,
+        metrics=_address(metrics_url, host, tensor.credentials) if tensor and metrics_url else None,
+        text=_address(text.url, host, text.credentials) if text else None,
+        models=tuple(_tensor_models(tensor)) if tensor else (),
+        text_models=tuple(_text_models(text)) if text else (),
     )
 
 

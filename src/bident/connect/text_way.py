@@ -57,6 +57,13 @@ def text_hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
                 yield failed(f"text server -> {model.name}", error, f"its answer is none: {error!r}", cure)
 
 
+def greeting(client: TextClient, model: str) -> str:
+    """The few words of ``model`` when it is asked to say hello. Raises KeyError or TypeError for no such answer."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "stream": False}
+    said: str = client.call("POST", "/api/chat", {**body, "options": {"num_predict": 8}})["message"]["content"]
+    return said.strip()
+
+
 def _under_their_name(address: Address) -> Hop:
     """Whether the server answers under the name that the neighbour will use, as far as this machine can tell."""
     name = "here -> text server, by its name there"
@@ -72,11 +79,9 @@ def _under_their_name(address: Address) -> Hop:
 
 
 def _answers(client: TextClient, model: str) -> Hop:
-    body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "stream": False}
-    said = client.call("POST", "/api/chat", {**body, "options": {"num_predict": 8}})
-    return Hop(f"text server -> {model}", True, f"answers: {said['message']['content'].strip()!r}")
+    return Hop(f"text server -> {model}", True, f"answers: {greeting(client, model)!r}")
 
 
 def _embeds(client: TextClient, model: str) -> Hop:
-    vectors = client.call("POST", "/api/embed", {"model": model, "input": ["Say hello."]})["embeddings"]
+    vectors = client.embed(model, ["Say hello."])
     return Hop(f"text server -> {model}", True, f"makes vectors of {len(vectors[0])} numbers")

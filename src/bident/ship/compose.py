@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from bident import __version__
 from bident.errors import SettingsError
+from bident.local.ports import is_everywhere, local
 from bident.settings import TABLE, TEXT_TABLE, Setting, TensorSettings, TextSettings
 from bident.settings.values import Api
 from bident.ship.triton.flags import PROTECTION
@@ -208,7 +209,7 @@ def _probe_of(settings: TensorSettings) -> str:
         and Api.HEALTH not in closed
     ):
         return _answers(f"{_PORTS['http']}/v2/health/ready")
-    return _connects(next(port for door, port in _PORTS.items() if getattr(settings, f"allow_{door}")))
+    return _connects(next(iter(_open_doors(settings).values())))
 
 
 def _answers(place: str) -> str:
@@ -219,12 +220,16 @@ def _connects(port: int) -> str:
     return f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=4)"
 
 
+def _open_doors(settings: TensorSettings) -> dict[str, int]:
+    """The doors that there are, and the container's port of each."""
+    return {door: port for door, port in _PORTS.items() if getattr(settings, f"allow_{door}")}
+
+
 def _addresses(settings: TensorSettings, is_triton: bool) -> Iterator[str]:
     """Every network of the container, which is its own; who reaches it from outside is up to the ports."""
-    for door, port in _PORTS.items():
-        if getattr(settings, f"allow_{door}"):
-            yield f"--{door}-address=0.0.0.0"
-            yield f"--{door}-port={port}"
+    for door, port in _open_doors(settings).items():
+        yield f"--{door}-address=0.0.0.0"
+        yield f"--{door}-port={port}"
     if not is_triton:
         yield f"--model-cache-directory={_CACHE}"
         if not settings.api_key_file:
@@ -232,16 +237,16 @@ def _addresses(settings: TensorSettings, is_triton: bool) -> Iterator[str]:
 
 
 def _published(settings: TensorSettings) -> Iterator[str]:
-    for door, port in _PORTS.items():
-        if getattr(settings, f"allow_{door}"):
-            yield _port(getattr(settings, f"{door}_address"), getattr(settings, f"{door}_port"), port)
+    for door, port in _open_doors(settings).items():
+        yield _port(getattr(settings, f"{door}_address"), getattr(settings, f"{door}_port"), port)
 
 
 def _port(address: str, outside: int | None, inside: int) -> str:
     """Where a port is published: on the address that the server has without a container."""
-    host = {"localhost": "127.0.0.1", "0.0.0.0": "", "::": "", "": ""}.get(address, address)
-    host = f"[{host}]" if ":" in host else host
-    return f"{host}:{outside or inside}:{inside}" if host else f"{outside or inside}:{inside}"
+    ports = f"{outside or inside}:{inside}"
+    if is_everywhere(address):
+        return ports
+    return f"{local('127.0.0.1' if address == 'localhost' else address)}:{ports}"
 
 
 def _rows(table: Sequence[Setting], given: Given) -> list[Setting]:

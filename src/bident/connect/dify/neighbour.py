@@ -16,8 +16,8 @@ from bident.connect.dify.workflow import VERSIONS, workflow
 from bident.connect.neighbour import File, Hop, Neighbour, Wanted, until_failure
 from bident.connect.site import Address, Site, TensorModel, TextModel, at_host
 from bident.errors import Code, ServeError, invalid_arg
+from bident.settings.security import is_loopback
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TOP = 5
 _LONGEST_NAME = 60
 _TOOLS_FILE, _PROVIDERS_FILE = "openapi.json", "model-providers.txt"
@@ -56,7 +56,7 @@ class Dify(Neighbour):
             apps, unfit = _apps(tensors, server, choices)
             if not apps and wanted.models and not texts:
                 raise ServeError(Code.UNSUPPORTED, "; ".join(f"{name}: {why}" for name, why in unfit.items()))
-            document, _ = tools(tensors, server, with_key=choices.with_key)
+            document = tools(tensors, server, with_key=choices.with_key)
             about = "Tools, Custom, Create Custom Tool: paste it as the schema"
             found += [*apps, File(_TOOLS_FILE, document, about), *door.files(door.host_of(server))]
         if site.text is not None and texts:
@@ -109,7 +109,7 @@ def _steps_of(model: TensorModel) -> list[dict[str, str]]:
 
 def _as_dify_sees(address: Address) -> Address:
     """Dify comes in containers, whose loopback is not this machine's: unless a name was given, it is Docker's."""
-    if address.theirs != address.here or door.host_of(address.here) not in _LOOPBACK:
+    if address.theirs != address.here or not is_loopback(door.host_of(address.here)):
         return address
     return replace(address, theirs=at_host(address.here, door.HOST_MACHINE))
 

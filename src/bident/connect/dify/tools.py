@@ -8,6 +8,7 @@ extension, one value or one flat list for each tensor, and not ``/infer``.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from bident.client import model_path
@@ -20,18 +21,13 @@ _TYPES = {"BYTES": "string", "BOOL": "boolean"}
 _WORDS = {"BYTES": "text", "BOOL": "boolean"}
 
 
-def tools(models: list[TensorModel], server: str, *, with_key: bool = False) -> tuple[str, dict[str, str]]:
-    """The OpenAPI 3.0 document, as JSON, of one operation for each of ``models``; and why others have none."""
+def tools(models: list[TensorModel], server: str, *, with_key: bool = False) -> str:
+    """The OpenAPI 3.0 document, as JSON, of one operation for each of ``models`` that an agent can use."""
     names = Names()
     paths: dict[str, Any] = {}
-    unfit: dict[str, str] = {}
     for model in models:
-        try:
-            operation = _operation(model, names)
-        except UnfitError as why:
-            unfit[model.name] = str(why)
-        else:
-            paths[f"{model_path(model.name)}/generate"] = {"post": operation}
+        with suppress(UnfitError):
+            paths[f"{model_path(model.name)}/generate"] = {"post": _operation(model, names)}
     document = {
         "openapi": "3.0.3",
         "info": {"title": "Models", "description": "Models of a tensor server.", "version": "1"},
@@ -41,7 +37,7 @@ def tools(models: list[TensorModel], server: str, *, with_key: bool = False) -> 
     if with_key:
         document["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
         document["security"] = [{"key": []}]
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n", unfit
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _operation(model: TensorModel, names: Names) -> dict[str, Any]:

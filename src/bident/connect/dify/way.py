@@ -16,6 +16,7 @@ from bident.local.ports import lan_address
 
 _SECONDS = 5.0
 _READY = "/v2/health/ready"
+_SETUP = "/console/api/setup"
 _DOCKER_DESKTOP = ("darwin", "win32")
 """Where Docker runs in a virtual machine of its own, and reaches what listens to loopback alone."""
 
@@ -80,8 +81,8 @@ def _dify(url: str) -> Hop:
     name = "here -> Dify"
     try:
         api = _Api(url, _SECONDS)
-        reply = api.get("/console/api/setup")
-        step = api.get_json("/console/api/setup")["step"]
+        reply = api.exchange("GET", _SETUP)
+        step = api.json_of(_SETUP, reply)["step"]
     except (ServeError, KeyError, TypeError) as error:
         cure = "docker compose ps in Dify's folder docker; --set dify=URL says where it is"
         return failed(name, error, f"{url} is no Dify", cure)
@@ -96,7 +97,7 @@ def _through(proxy: str, server: str) -> Hop:
     """Whether Dify's proxy passes a request on to ``server``: the way of HTTP nodes and of tools."""
     name = "Dify's proxy -> tensor server"
     try:
-        reply = _Proxy(proxy, _SECONDS).get(f"{server}{_READY}")
+        reply = _Proxy(proxy, _SECONDS).exchange("GET", f"{server}{_READY}")
     except ServeError as error:
         cure = "it listens inside of Dify's network: publish its port 3128, or leave --set proxy out"
         return Hop(name, False, error.message, cure)

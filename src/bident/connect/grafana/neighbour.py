@@ -8,7 +8,7 @@ from bident.connect.elsewhere import Elsewhere
 from bident.connect.grafana.boards import BOARDS
 from bident.connect.grafana.panels import Dashboard
 from bident.connect.neighbour import File, Hop, Neighbour, Wanted, failed, until_failure
-from bident.connect.prometheus.missing import TENSOR_JOB
+from bident.connect.prometheus.missing import TENSOR_JOB, TEXT_JOB
 from bident.connect.prometheus.server import DEFAULT_URL as PROMETHEUS_URL
 from bident.connect.prometheus.server import PrometheusServer
 from bident.connect.site import Site
@@ -58,8 +58,8 @@ class Grafana(Neighbour):
 
 def _boards(site: Site) -> list[Dashboard]:
     """Those of the engines that run."""
-    runs = {TENSOR_JOB: site.tensor is not None}
-    return [board for board in BOARDS if runs.get(board.job, site.text is not None)]
+    servers = {TENSOR_JOB: site.tensor, TEXT_JOB: site.text}
+    return [board for board in BOARDS if servers[board.job] is not None]
 
 
 def _source(prometheus: str) -> str:

@@ -13,7 +13,6 @@ MASTER_KEY = "LITELLM_MASTER_KEY"
 """Environment variable with the key that clients show LiteLLM."""
 DEFAULT_PORT = 4000
 _DEFAULT_PROXY = f"http://127.0.0.1:{DEFAULT_PORT}"
-_LATEST = ":latest"
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,6 @@ class Choices:
                 "'bident zoo build iris_sklearn' builds one for tensors",
             )
         return made
-
-
-def public_name(model: TextModel) -> str:
-    """What LiteLLM's clients call ``model``: as people write it, without the tag that goes without saying."""
-    return model.name.removesuffix(_LATEST)
 
 
 def _only_embeds(model: TextModel) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bident.client.credentials import API_KEY_VARIABLE
-from bident.connect.litellm.choices import MASTER_KEY, Choices, public_name
+from bident.connect.litellm.choices import MASTER_KEY, Choices
 from bident.connect.site import Address, Site, TextModel
 from bident.yaml import to_yaml
 
@@ -62,11 +62,11 @@ def _models(text: Address, choices: Choices) -> Iterator[dict[str, Any]]:
             "supports_function_calling": "tools" in model.capabilities,
             "supports_vision": "vision" in model.capabilities,
         }
-        yield {"model_name": public_name(model), "litellm_params": parameters, "model_info": abilities}
+        yield {"model_name": model.short, "litellm_params": parameters, "model_info": abilities}
     for model in choices.embedders:
         # Not by "ollama": LiteLLM shows no key there.
         parameters = _parameters(text, choices, "openai", model)
-        yield {"model_name": public_name(model), "litellm_params": parameters, "model_info": {"mode": "embedding"}}
+        yield {"model_name": model.short, "litellm_params": parameters, "model_info": {"mode": "embedding"}}
 
 
 def _parameters(text: Address, choices: Choices, route: str, model: TextModel) -> dict[str, Any]:

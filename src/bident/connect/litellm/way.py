@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from bident.client import TextClient
-from bident.connect.litellm.choices import MASTER_KEY, Choices, public_name
+from bident.connect.litellm.choices import MASTER_KEY, Choices
 from bident.connect.litellm.configuration import TENSOR_PATH
 from bident.connect.litellm.proxy import Proxy
 from bident.connect.neighbour import Hop
 from bident.connect.site import Site, TextModel
+from bident.connect.text_way import greeting
 from bident.errors import Code, ServeError
 
 _QUESTION = [{"role": "user", "content": "Say hello."}]
@@ -53,9 +53,9 @@ class Way:
         again = "'bident logs' may say why; 'bident run NAME' asks it the same"
         yield "the text server", partial(_version, text), "start it with 'bident up'"
         for model in self._choices.chats[:1]:
-            yield f"the text server -> {public_name(model)}", partial(_chatted, text, model), again
+            yield f"the text server -> {model.short}", partial(_chatted, text, model), again
         for model in self._choices.embedders[:1]:
-            yield f"the text server -> {public_name(model)}", partial(_embedded, text, model), again
+            yield f"the text server -> {model.short}", partial(_embedded, text, model), again
 
     def _proxy_alone(self) -> Iterator[_Try]:
         """LiteLLM itself."""
@@ -68,10 +68,10 @@ class Way:
     def _through(self) -> Iterator[_Try]:
         """A question to each kind of model through LiteLLM."""
         for model in self._choices.chats[:1]:
-            name = public_name(model)
+            name = model.short
             yield f"LiteLLM -> {name}", partial(self._chat, name), self._reach("text")
         for model in self._choices.embedders[:1]:
-            name = public_name(model)
+            name = model.short
             yield f"LiteLLM -> {name}", partial(self._embed, name), self._reach("text")
         for tensor in self._choices.tensors[:1]:
             name = tensor.name
@@ -97,7 +97,7 @@ class Way:
 
     def _lists(self) -> str:
         listed = self._proxy.models()
-        expected = [public_name(model) for model in (*self._choices.chats, *self._choices.embedders)]
+        expected = [model.short for model in (*self._choices.chats, *self._choices.embedders)]
         if missing := [name for name in expected if name not in listed]:
             raise ServeError(
                 Code.NOT_FOUND, f"it does not have {', '.join(missing)}; it has {', '.join(listed) or 'none'}"
@@ -126,14 +126,11 @@ def _version(text: TextClient) -> str:
 
 
 def _chatted(text: TextClient, model: TextModel) -> str:
-    body = {"model": model.name, "messages": _QUESTION, "stream": False, "options": {"num_predict": _TOKENS}}
-    answer: dict[str, Any] = text.call("POST", "/api/chat", body)
-    return repr(_first_line(answer["message"]["content"]))
+    return repr(_first_line(greeting(text, model.name)))
 
 
 def _embedded(text: TextClient, model: TextModel) -> str:
-    answer = text.call("POST", "/api/embed", {"model": model.name, "input": [_TEXT]})
-    return f"{len(answer['embeddings'][0])} numbers for a text"
+    return f"{len(text.embed(model.name, [_TEXT])[0])} numbers for a text"
 
 
 def _first_line(text: str) -> str:

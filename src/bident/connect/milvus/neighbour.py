@@ -88,9 +88,7 @@ def _names(site: Site, wanted: Wanted, capability: str) -> list[str]:
 
 def _embed(site: Site, model: str, texts: tuple[str, ...]) -> list[list[float]]:
     address = text_address(site)
-    client = TextClient(address.here, credentials=address.credentials)
-    vectors: list[list[float]] = client.call("POST", "/api/embed", {"model": model, "input": texts})["embeddings"]
-    return vectors
+    return TextClient(address.here, credentials=address.credentials).embed(model, texts)
 
 
 def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:

@@ -82,17 +82,14 @@ def _hops(site: Site, wanted: Wanted) -> Iterator[Hop]:
 
 def _jobs(site: Site) -> list[tuple[str, Address]]:
     """The servers to scrape, and the names of their jobs."""
-    text = site.text if site.text and _is_ours(site.text) else None
+    text = None if site.text is None or _has_no_figures(site.text) else site.text
     jobs = ((TENSOR_JOB, site.metrics), (TEXT_JOB, text))
     return [(job, address) for job, address in jobs if address is not None]
 
 
-def _is_ours(text: Address) -> bool:
-    """Whether the text server has figures: a real Ollama in its place has none."""
-    try:
-        return "bident" in TextClient(text.here, credentials=text.credentials).version()
-    except ServeError:
-        return True
+def _has_no_figures(text: Address) -> bool:
+    """Whether a real Ollama is in the text server's place."""
+    return TextClient(text.here, credentials=text.credentials).is_real_ollama()
 
 
 def _configuration(site: Site, wanted: Wanted) -> str:

@@ -18,7 +18,9 @@ _DOORS = frozenset(f"{door}_{what}" for door in ("http", "grpc", "metrics") for 
 _ALLOWED = ("allow_http", "allow_grpc", "allow_metrics")
 PROTECTION = frozenset({"api_key_file", "http_use_ssl", "http_use_ssl_mutual"})
 """Who relies on these must not be served without them."""
-_PLUG_INS = frozenset({"backend_directory", "cache_directory", "repoagent_directory"})
+_FOLDERS = {"cache_directory": "caches", "repoagent_directory": "repoagents"}
+"""Settings, and where in its installation a Triton has what they name."""
+_PLUG_INS = frozenset({"backend_directory", *_FOLDERS})
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,9 @@ def tell(settings: TensorSettings, given: Mapping[str, Sequence[str]], known: fr
             "--grpc-use-ssl, which it has"
         )
     flags = [*_doors(settings), *(flag for row in rows if row not in unknown for flag in row.written(given[row.name]))]
-    for name in sorted(_PLUG_INS - {"backend_directory"}):
-        folder = home / {"cache_directory": "caches", "repoagent_directory": "repoagents"}[name]
-        if folder.is_dir():
-            flags.append(f"--{name.replace('_', '-')}={folder}")
+    for name, folder in _FOLDERS.items():
+        if (home / folder).is_dir():
+            flags.append(f"--{name.replace('_', '-')}={home / folder}")
     if not has_gpu():
         flags += _without_gpu(given)
     return Told(flags, [f"{row.flag} has no effect with --engine=triton: {_why(row)}" for row in unknown])
