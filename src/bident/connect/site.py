@@ -106,7 +106,12 @@ def at_host(url: str, host: str) -> str:
 def _tensor_models(client: Client) -> Iterable[TensorModel]:
     ready = {entry["name"]: str(entry["version"]) for entry in client.index() if entry.get("state") == "READY"}
     for name, version in sorted(ready.items()):
-        yield TensorModel(name, version, client.metadata(name), client.config(name))
+        try:
+            yield TensorModel(name, version, client.metadata(name), client.config(name))
+        except ServeError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            # It has been unloaded since it was listed.
 
 
 def _text_models(client: TextClient) -> Iterable[TextModel]:
