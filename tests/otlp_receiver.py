@@ -47,6 +47,7 @@ class OtlpReceiver:
     def __init__(self, authorization: str = "", port: int = 0) -> None:
         self.spans: list[Received] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.bodies: list[bytes] = []
         self.authorization = authorization
         receiver = self
@@ -62,7 +63,7 @@ class OtlpReceiver:
                 if receiver.authorization and self.headers["authorization"] != receiver.authorization:
                     self._answer(401, b'{"message":"Invalid credentials"}', "application/json")
                     return
-                receiver._take({name.lower(): value for name, value in self.headers.items()}, body)
+                receiver._take(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
                 self._answer(200, ExportTraceServiceResponse().SerializeToString(), "application/x-protobuf")
 
             def log_message(self, *_: Any) -> None:
@@ -113,9 +114,10 @@ class OtlpReceiver:
         self._server.shutdown()
         self._server.server_close()
 
-    def _take(self, headers: dict[str, str], body: bytes) -> None:
+    def _take(self, path: str, headers: dict[str, str], body: bytes) -> None:
         if headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
+        self.paths.append(path)
         self.headers.append(headers)
         self.bodies.append(body)
         for resource in _read(headers, body).resource_spans:
@@ -159,7 +161,7 @@ def _value(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return [_value(each) for each in value.array_value.values]
-    return getattr(value, kind)
+    return getattr(value, kind) if kind else None
 
 
 def read_json(span: Received, key: str) -> Any:

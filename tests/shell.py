@@ -11,18 +11,20 @@ from pathlib import Path
 from benchmarks.servers import bident_command
 
 _SETTINGS = ("BIDENT_", "OLLAMA_", "LITELLM_", "LANGFUSE_", "OTEL_", "RAG_")
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_SECONDS = 100.0
 _INSTALLING_SECONDS = 800.0
 _ROOT = Path(__file__).parents[1]
 
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+"""Language and text of a block."""
+SECONDS = 100.0
+"""How long a command may take, if nothing else is said."""
 PATH = f"{bident_command().parent}{os.pathsep}{os.environ['PATH']}"
 """Where commands are looked for: ``bident`` and ``python`` are those of the tests."""
 
 
 def blocks(page: Path, language: str | None = None) -> list[tuple[str, str]]:
     """Language and text of every block of ``page``, or of those in ``language``."""
-    found = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
     return [each for each in found if language in (None, each[0])]
 
 
@@ -38,7 +40,7 @@ def own_environment(**added: str) -> dict[str, str]:
 
 
 def typed(
-    command: str, folder: Path | None, environment: dict[str, str], seconds: float = _SECONDS
+    command: str, folder: Path | None, environment: dict[str, str], seconds: float = SECONDS
 ) -> subprocess.CompletedProcess[str]:
     """``command``, of one or more lines, run in ``folder`` up to the first line that fails."""
     return subprocess.run(

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from benchmarks.ports import free_port
-from tests.shell import PATH, printed, typed
+from tests.shell import PATH, SECONDS, printed, typed
 
 _PORTS = {
     "8000": "BIDENT_HTTP_PORT",
@@ -41,6 +41,6 @@ class Newcomer:
         """``text`` with this newcomer's ports."""
         return re.sub(r"127\.0\.0\.1:(\d+)", lambda found: f"127.0.0.1:{self._ports.get(found[1], found[1])}", text)
 
-    def types(self, command: str) -> str:
+    def types(self, command: str, seconds: float = SECONDS) -> str:
         """Run ``command`` as the page has it, but for the ports; its output."""
-        return printed(typed(self.here(command), self.folder, self._environment))
+        return printed(typed(self.here(command), self.folder, self._environment, seconds))

@@ -50,11 +50,7 @@ def sections(page: str) -> dict[str, Section]:
     """The parts of a page by the first word of their headings; what precedes the first one is ""."""
     parts = re.split(r"^## (.*)$", (PAGES / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     named = zip(["", *parts[1::2]], parts[::2], strict=True)
-    blocks = r"^```(\w*)\n(.*?)^```"
-    return {
-        re.split(r"\W", title.strip("`"))[0]: Section(re.findall(blocks, text, re.DOTALL | re.MULTILINE))
-        for title, text in named
-    }
+    return {re.split(r"\W", title.strip("`"))[0]: Section(shell.BLOCK.findall(text)) for title, text in named}
 
 
 def typed(command: str, folder: Path | None = None, environment: dict[str, str] | None = None) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.request
-from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peers.triton import RealTriton
+from bident.client import Client
 from bident.doctor.check import Patient, Weight
 from bident.doctor.examination import examine, selected, treat
+from real_triton import make_triton
 from tests.unit.doctor.ward import MODEL_PY, PYTHON, put, python_folder, write
 
 TARGET = "triton:24.10"
@@ -45,22 +43,13 @@ def write_broken(repository: Path) -> set[str]:
 
 def ready(repository: Path, log: Path) -> set[str]:
     """The models that a real Triton serves: it opens its port when it has tried to load them all."""
-    server = RealTriton(repository, log, "--exit-on-error=false")
-    server.start()
-    asking = urllib.request.Request(f"http://127.0.0.1:{server.port}/v2/repository/index", b"{}", method="POST")
-    deadline = time.monotonic() + 60
-    try:
-        while time.monotonic() < deadline:
-            server.check_alive()
-            with suppress(OSError), urllib.request.urlopen(asking, timeout=10) as answer:
-                return {entry["name"] for entry in json.load(answer) if entry.get("state") == "READY"}
-            time.sleep(0.1)
-        raise AssertionError(server.last_words())
-    finally:
-        server.stop()
+    with RealTriton(repository, log, "--exit-on-error=false", "--strict-readiness=false") as server:
+        index = Client(server.url(""), timeout=10).index()
+    return {entry["name"] for entry in index if entry.get("state") == "READY"}
 
 
 def test_what_is_broken_and_what_is_cured(tmp_path: Path) -> None:
+    make_triton()
     repository = tmp_path / "repository"
     names = write_broken(repository)
     python_folder(repository, name="echo")

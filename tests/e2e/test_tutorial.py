@@ -46,7 +46,7 @@ def test_it_goes_as_it_says(newcomer: Newcomer) -> None:
             (newcomer.folder / names.pop(0)).write_text(newcomer.here(text), encoding="utf-8")
         for command in commands(text) if language == "sh" else ():
             printed = newcomer.types(command)
-            for start in (start for start in EXPECTED if command.startswith(start)):
+            for start in filter(command.startswith, EXPECTED):
                 seen.add(start)
                 assert EXPECTED[start] in printed, f"{command}\n{printed}"
                 assert printed.strip(), command

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from benchmarks.servers import bident_command
+from benchmarks.servers import Server, bident_command
 
 API, PROXY, SERVER = "172.31.77.2", "172.31.77.3", "172.31.77.4"
 NAME = "tensor.infer.local"
@@ -124,25 +124,20 @@ class Network:
             (folder / "hosts").write_text(f"{SERVER} {NAME}\n")
             settings = _SETTINGS.format(address=PROXY, port=PROXY_PORT, folder=folder)
             (folder / "squid.conf").write_text(settings + _ACLS + order.format(allowed=allowed))
-            command = [*self.inside("proxy"), "squid", "-N", "-f", folder / "squid.conf"]
-            log = self.folder / "squid.log"
-            with running(command, log) as process:
-                url = f"http://{PROXY}:{PROXY_PORT}"
-                self.wait_for(url, process, log)
+            url = f"http://{PROXY}:{PROXY_PORT}"
+            with _Inside(self, "proxy", ["squid", "-N", "-f", folder / "squid.conf"], url):
                 yield url
 
     @contextmanager
     def server(self, repository: Path) -> Iterator[str]:
         """A tensor server that listens to the network and wants ``KEY``; gives its address."""
-        log, keys = self.folder / "server.log", self.folder / "api_keys"
+        keys = self.folder / "api_keys"
         keys.touch(0o600)
         keys.write_text(KEY)
+        command = [bident_command(), "serve", "tensor", f"--model-repository={repository}", f"--api-key-file={keys}"]
         ports = [f"--http-port={PORT}", "--allow-grpc=false", "--allow-metrics=false", f"--http-address={SERVER}"]
-        ports.append(f"--api-key-file={keys}")
-        command = [*self.inside("server"), bident_command(), "serve", "tensor", f"--model-repository={repository}"]
-        with running([*command, *ports], log) as process:
-            url = f"http://{SERVER}:{PORT}"
-            self.wait_for(f"{url}/v2/health/ready", process, log, "--fail")
+        url = f"http://{SERVER}:{PORT}"
+        with _Inside(self, "server", [*command, *ports], f"{url}/v2/health/ready", "--fail"):
             yield url
 
     @contextmanager
@@ -154,18 +149,22 @@ class Network:
             yield process.stdout.readline().strip()
             process.communicate(timeout=10)
 
-    def wait_for(self, url: str, process: subprocess.Popen[bytes], log: Path, *flags: str) -> None:
-        """Return once ``url``, which ``process`` serves, answers the API's namespace."""
-        deadline = time.monotonic() + _SECONDS
-        while self.curl(url, *flags).returncode != 0:
-            said = f"{url} does not answer: {log.read_text(errors='replace')[-2000:]}"
-            assert process.poll() is None, said
-            assert time.monotonic() < deadline, said
-
     def curl(self, url: str, *flags: str) -> subprocess.CompletedProcess[str]:
         """What curl says in the API's namespace; it retries nothing, and waits a little for a connection."""
         command = [*self.inside("api"), "curl", "--silent", "--show-error", "--max-time", "10", *flags, url]
         return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class _Inside(Server):
+    """``command`` in the namespace of ``role``, ready once ``url`` answers the API's; ``flags`` are curl's."""
+
+    def __init__(self, network: Network, role: str, command: Sequence[object], url: str, *flags: str) -> None:
+        log = network.folder / f"{role}.log"
+        super().__init__([*network.inside(role), *command], 0, log, deadline_seconds=_SECONDS)
+        self._answers = partial(network.curl, url, *flags)
+
+    def _is_ready(self) -> bool:
+        return self._answers().returncode == 0
 
 
 @contextmanager
@@ -176,22 +175,6 @@ def network(folder: Path) -> Iterator[Network]:
         stack.callback(made.destroy)
         made.build()
         yield made
-
-
-@contextmanager
-def running(command: Sequence[object], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for the time of the block."""
-    with log.open("wb") as output:
-        process = subprocess.Popen([str(word) for word in command], stdout=output, stderr=output)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _ip(*words: str) -> None:

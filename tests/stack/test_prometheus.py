@@ -6,14 +6,15 @@ import json
 import re
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from benchmarks.ports import free_port
+from benchmarks.servers import Server
 from bident.connect.prometheus.server import PrometheusServer
 from tests.conftest import write_identity
 from tests.shell import own_environment, printed, scripts, typed
@@ -35,7 +36,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports = {name: free_port() for name in ("HTTP", "GRPC", "METRICS", "TEXT")}
-        self.prometheus = PrometheusServer(f"http://127.0.0.1:{free_port()}")
+        self.prometheus_port = free_port()
+        self.prometheus = PrometheusServer(f"http://127.0.0.1:{self.prometheus_port}")
         ports = {f"BIDENT_{name}_PORT": str(port) for name, port in self.ports.items()}
         text = {"BIDENT_TEXT_MODELS": str(folder / "store"), "BIDENT_TEXT_LIBRARY": str(folder / "smollm2.gguf")}
         self._environment = own_environment(**ports, **text)
@@ -57,8 +59,7 @@ class Site:
 
     def _post(self, door: str, path: str, body: dict[str, Any]) -> None:
         url = f"http://127.0.0.1:{self.ports[door]}{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()), timeout=60) as answer:
-            assert answer.status == 200
+        assert httpx.post(url, json=body, timeout=60, trust_env=False).status_code == 200
 
     def eventually(self, missing: Callable[[], list[str]]) -> None:
         """Keep asking the models until nothing is ``missing``."""
@@ -74,31 +75,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (made.folder / "smollm2.gguf").symlink_to(smollm2())
     more = "response_cache { enable: true } dynamic_batching { }"
     write_identity(made.folder / "model_repository", "echo", more=more)
-    process: subprocess.Popen[bytes] | None = None
     try:
         made.does("bident up --metrics-config summary_latencies=true --cache-config local,size=1048576")
         write, *_, start = PROMETHEUS.splitlines()
         made.does(f"{write} --set interval=1s")
         made.does(GRAFANA)
-        command = start.replace("127.0.0.1:9090", made.prometheus.url.removeprefix("http://")).split()
-        command.append(f"--storage.tsdb.path={made.folder / 'data'}")
-        with (made.folder / "prometheus.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=made.folder / "monitoring", stdout=log, stderr=log)
-        made.eventually(lambda: [] if _is_ready(made.prometheus.url) else ["Prometheus itself"])
-        yield made
+        here = start.replace("127.0.0.1:9090", f"127.0.0.1:{made.prometheus_port}")
+        line = f"cd {made.folder / 'monitoring'} && exec {here} --storage.tsdb.path={made.folder / 'data'}"
+        log = made.folder / "prometheus.log"
+        with Server(["bash", "-c", line], made.prometheus_port, log, ready_path="/-/ready"):
+            yield made
     finally:
-        if process is not None:
-            process.terminate()
-            process.wait(30)
         made.types("bident down")
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
 
 
 def test_the_page_is_true(site: Site) -> None:

@@ -12,6 +12,7 @@ import pytest
 from text_serving import TextServing
 
 from benchmarks.ports import free_port
+from benchmarks.servers import Server
 from tests.shell import blocks, made, own_environment, printed, scripts, typed
 
 # Installing takes a minute.
@@ -111,14 +112,9 @@ def test_vectors_of_another_length_need_another_collection(types: Type) -> None:
 def server(milvus: Path, tmp_path: Path) -> Iterator[str]:
     """The address of Milvus Lite as a server of its own, which speaks a Milvus's protocol."""
     port = free_port()
-    command = [milvus / "bin" / "milvus-lite", "server", "--data-dir", tmp_path / "milvus", "--port", str(port)]
-    with (tmp_path / "milvus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
+    command = [milvus / "bin" / "milvus-lite", "server", "--data-dir", tmp_path / "milvus", "--port", port]
+    with Server(command, port, tmp_path / "milvus.log", ready_path=None) as started:
+        yield started.url("")
 
 
 def test_a_milvus_by_its_address(types: Type, server: str, tmp_path: Path) -> None:

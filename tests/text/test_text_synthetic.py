@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import struct
-import zlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 from synthetic_models import adapter, projector, reranker
 from text_serving import TextServing
 
@@ -102,16 +102,11 @@ def test_an_adapter_changes_the_model_that_it_is_created_with(client: httpx.Clie
 # ---------------------------------------------------------------------- pictures
 
 
-def picture(red: int, green: int, blue: int, side: int = 64) -> str:
+def picture(red: int, green: int, blue: int) -> str:
     """A PNG of one colour, in Base64."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + bytes((red, green, blue)) * side for _ in range(side))
-    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return base64.b64encode(png).decode()
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), (red, green, blue)).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def seen(client: httpx.Client, *images: str) -> tuple[int, list[float]]:

@@ -114,12 +114,16 @@ def short(model: str) -> str:
     return model.removesuffix(LATEST)
 
 
+def hint(word: str, known: Iterable[str]) -> str:
+    """Which of ``known`` was probably meant, to be said after the fault; empty where none is near."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
 def _unknown(model: str, known: Iterable[str]) -> ServeError:
     names = sorted(set(known))
-    near = difflib.get_close_matches(model, names, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
     return ServeError(
         Code.NOT_FOUND,
-        f"there is no model '{model}'{hint} (there is {', '.join(names) or 'none'}; add a tensor model with "
-        "'bident add FILE', a text model with 'bident pull NAME')",
+        f"there is no model '{model}'{hint(model, names)} (there is {', '.join(names) or 'none'}; add a tensor model "
+        "with 'bident add FILE', a text model with 'bident pull NAME')",
     )

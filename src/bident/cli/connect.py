@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bident.cli import screen, target, text_server
-from bident.cli.both import short, tagged
+from bident.cli.both import hint, short, tagged
 from bident.cli.target import Json, Url
 from bident.cli.text_server import TextUrl
 from bident.errors import Code, ServeError, invalid_arg
@@ -107,9 +105,9 @@ def _options(chosen: Neighbour, settings: list[str]) -> dict[str, str]:
         if not equals:
             raise invalid_arg(f"--set {setting}: it is written NAME=VALUE")
         if name not in chosen.options:
-            hint = _hint(name, chosen.options)
+            near = hint(name, chosen.options)
             known = ", ".join(chosen.options) or "nothing"
-            raise invalid_arg(f"--set {setting}: {chosen.name} has no choice '{name}'{hint} (it has {known})")
+            raise invalid_arg(f"--set {setting}: {chosen.name} has no choice '{name}'{near} (it has {known})")
         options[name] = value
     return options
 
@@ -147,17 +145,11 @@ def _wanted(site: Site, models: list[str], options: dict[str, str]) -> Wanted:
         names = [name for name in (known.get(model), texts.get(tagged(model).lower())) if name]
         if not names:
             every = sorted({*known, *texts.values()})
-            hint = _hint(model, map(short, every))
+            near = hint(model, map(short, every))
             there = ", ".join(every) or "none"
-            raise ServeError(Code.NOT_FOUND, f"no model '{model}' is served{hint} (there is {there})")
+            raise ServeError(Code.NOT_FOUND, f"no model '{model}' is served{near} (there is {there})")
         found += [name for name in names if name not in found]
     return Wanted(tuple(found), options)
-
-
-def _hint(word: str, known: Iterable[str]) -> str:
-    """Which of ``known`` was probably meant, to be said after the fault; empty where none is near."""
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _check(chosen: Neighbour, site: Site, wanted: Wanted, as_json: bool) -> None:

@@ -139,11 +139,11 @@ def _summary(found: list[Finding]) -> str:
 
 
 def _show_treated(treated: list[Treated], left: list[Finding]) -> None:
-    still = {(finding.check, finding.where, finding.seen) for finding in left}
+    still = {finding.key for finding in left}
     rows = screen.table("", "check", "where", "what was done")
     for cure in treated:
         finding = cure.finding
-        gone = not cure.problem and (finding.check, finding.where, finding.seen) not in still
+        gone = not cure.problem and finding.key not in still
         sign = "[green]cured[/green]" if gone else "[red]not cured[/red]"
         done = cure.problem or (finding.fix.what if finding.fix else "")
         rows.add_row(sign, finding.check, screen.text(finding.where), screen.text(done))

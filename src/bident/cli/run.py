@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bident.cli import screen, standing
-from bident.cli.both import owner
+from bident.cli.both import hint, owner
 from bident.cli.target import Json, Url, control_mode, cure
 from bident.cli.text_server import TextUrl
 from bident.errors import Code, ServeError, invalid_arg
@@ -217,11 +216,10 @@ def _describe(client: Client, model: str, version: str) -> ModelCard:
             Code.UNAVAILABLE,
             f"model '{model}' is not loaded: {reason}; {_cure(state[model], control_mode(client.url), model)}",
         )
-    near = difflib.get_close_matches(model, ready, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
     raise ServeError(
         Code.NOT_FOUND,
-        f"there is no model '{model}'{hint} (loaded: {', '.join(ready) or 'none'}; add one with 'bident add FILE')",
+        f"there is no model '{model}'{hint(model, ready)} (loaded: {', '.join(ready) or 'none'}; add one with "
+        "'bident add FILE')",
     )
 
 

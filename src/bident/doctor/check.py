@@ -47,6 +47,11 @@ class Finding:
     """What to do, as a command where one does it."""
     fix: Fix | None = None
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from the others, and is the same when the check looks again."""
+        return self.check, self.where, self.seen
+
 
 @dataclass(frozen=True)
 class Patient:

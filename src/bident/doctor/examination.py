@@ -98,19 +98,15 @@ def treat(patient: Patient, chosen: Iterable[Check], found: list[Finding]) -> tu
     chosen, treated = list(chosen), []
     tried: set[tuple[str, str, str]] = set()
     for _ in range(_MOST_ROUNDS):
-        curable = [finding for finding in found if finding.fix is not None and _key(finding) not in tried]
+        curable = [finding for finding in found if finding.fix is not None and finding.key not in tried]
         if not curable:
             break
         # One for each place: what a cure has changed is to be read anew before the next.
         for finding in {finding.where: finding for finding in reversed(curable)}.values():
-            tried.add(_key(finding))
+            tried.add(finding.key)
             treated.append(_apply(finding, patient))
         found = examine(patient, chosen)
     return treated, found
-
-
-def _key(finding: Finding) -> tuple[str, str, str]:
-    return finding.check, finding.where, finding.seen
 
 
 def _apply(finding: Finding, patient: Patient) -> Treated:

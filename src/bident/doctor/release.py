@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bident.errors import ServeError, invalid_arg
+from bident.errors import invalid_arg
 
 _T = TypeVar("_T")
 Version = tuple[int, int]
@@ -115,9 +115,5 @@ def read_target(text: str) -> Release | None:
         raise invalid_arg(f"no target '{text}': write 'bident', or a release as in 'triton:25.05'")
     release = Release(int(found[1]), int(found[2]))
     if (release.year, release.month) < _FIRST:
-        raise _too_old(text)
+        raise invalid_arg(f"nothing is known here of '{text}'; targets start with 'triton:{_FIRST[0]}.{_FIRST[1]:02}'")
     return release
-
-
-def _too_old(text: str) -> ServeError:
-    return invalid_arg(f"nothing is known here of '{text}'; targets start with 'triton:{_FIRST[0]}.{_FIRST[1]:02}'")

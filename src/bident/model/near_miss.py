@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_MODEL_SUFFIXES = frozenset({".onnx", ".pt", ".pt2", ".py", ".xml", ".ubj", ".tl", ".plan"})
-_PICKLE_SUFFIXES = frozenset({".pkl", ".pickle", ".joblib"})
+MODEL_SUFFIXES = frozenset({".onnx", ".pt", ".pt2", ".py", ".xml", ".ubj", ".tl", ".plan"})
+PICKLE_SUFFIXES = frozenset({".pkl", ".pickle", ".joblib"})
 
 
 def advice(directory: Path, versions: list[int], wanted: Iterable[str]) -> str:
@@ -39,7 +39,7 @@ def taken_for_repository(directory: Path) -> str:
 
 
 def _holds_a_model_file(version: Path) -> bool:
-    return any(Path(name).stem == "model" or Path(name).suffix in _MODEL_SUFFIXES for name in _entries(version))
+    return any(Path(name).stem == "model" or Path(name).suffix in MODEL_SUFFIXES for name in _entries(version))
 
 
 def _is_model_folder(directory: Path) -> bool:
@@ -85,7 +85,7 @@ def _in_version(version: Path, known: set[str]) -> Iterator[str]:
             yield f"rename '{name}' to '{meant}' or set backend and default_model_filename"
         elif inside := known.intersection(_entries(version / name)):
             yield f"move '{name}/{min(inside)}' one folder up"
-        elif Path(name).suffix.lower() in _MODEL_SUFFIXES:
+        elif Path(name).suffix.lower() in MODEL_SUFFIXES:
             yield f"rename '{name}' to 'model{Path(name).suffix.lower()}' or set backend and default_model_filename"
 
 
@@ -93,8 +93,9 @@ def _misnamed_versions(directory: Path, known: set[str]) -> Iterator[str]:
     """``v1``, ``latest``: folders that hold a model file and are called by no number."""
     for name in _entries(directory):
         names = _entries(directory / name)
-        if not name.isdigit() and any(inner in known or Path(inner).suffix in _MODEL_SUFFIXES for inner in names):
-            yield f"rename the folder '{name}' to '{name.lstrip('vV') if name.lstrip('vV').isdecimal() else '1'}'"
+        if not name.isdigit() and any(inner in known or Path(inner).suffix in MODEL_SUFFIXES for inner in names):
+            number = name.lstrip("vV")
+            yield f"rename the folder '{name}' to '{number if number.isdecimal() else '1'}'"
 
 
 def _foreign(version: Path, model: str) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _foreign(version: Path, model: str) -> Iterator[str]:
         suffix = Path(name).suffix.lower()
         if suffix == ".gguf":
             yield f"'{name}' is for the text engine: 'bident pull {version / name} --as {model}'"
-        elif suffix in _PICKLE_SUFFIXES:
+        elif suffix in PICKLE_SUFFIXES:
             yield f"'{name}' is a pickle, which is never loaded: export the model to ONNX, then 'bident add FILE'"
 
 

@@ -20,7 +20,7 @@ from bident.model.validate_batching import check_dynamic, check_sequence
 from bident.model.validate_ensemble import check_ensemble
 from bident.model.validate_tensors import check_datatype, check_tensors
 
-_PLATFORMS = {
+PLATFORMS = {
     "onnxruntime": ("onnxruntime_onnx",),
     "pytorch": ("pytorch_libtorch", "torch_aoti"),
     "tensorflow": ("tensorflow_graphdef", "tensorflow_savedmodel"),
@@ -61,7 +61,7 @@ def _check_model(subject: Subject) -> None:
     if not proto.name:
         subject.refuse("model configuration must specify 'name'", 'add name: "<the folder\'s name>"')
     if not proto.backend and proto.platform != "ensemble":
-        known = [platform for platforms in _PLATFORMS.values() for platform in platforms]
+        known = [platform for platforms in PLATFORMS.values() for platform in platforms]
         hint = did_you_mean(proto.platform, [*known, "ensemble"]) if proto.platform else "add backend"
         if proto.HasField("ensemble_scheduling"):
             hint = 'write platform: "ensemble": it has ensemble_scheduling'
@@ -71,7 +71,7 @@ def _check_model(subject: Subject) -> None:
             f"Ensemble model '{proto.name}' must have platform type 'ensemble' and empty backend type",
             f'remove backend: "{proto.backend}"',
         )
-    platforms = _PLATFORMS.get(proto.backend)
+    platforms = PLATFORMS.get(proto.backend)
     if platforms and proto.platform not in platforms:
         subject.refuse(
             f"unexpected 'platform' and 'backend' pair, got:{proto.platform}, {proto.backend}",

@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from time import thread_time
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -39,6 +40,8 @@ _MOST_EVENTS = 128
 _SERVICE = "service.name"
 _THEIR_LOG = logging.getLogger("opentelemetry")
 _THEIR_EXPORTER = "opentelemetry.exporter."
+_HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("heard", default=None)
+"""Who hears what is logged by the exporter at work."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
 
@@ -129,14 +132,18 @@ class _Reporting(SpanExporter):
         """How many spans do not wait any more."""
         self._is_closing = threading.Event()
         self._url = settings.shown_url
-        _THEIR_LOG.addHandler(_Complaints(self._fail))
+        _THEIR_LOG.addHandler(_COMPLAINTS)
         _THEIR_LOG.propagate = False
         self._otlp = OTLPSpanExporter(endpoint=settings.url, session=SpanSession())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.taken += len(spans)
         before = thread_time()
-        result = self._otlp.export(spans)
+        heard = _HEARD.set(self._fail)
+        try:
+            result = self._otlp.export(spans)
+        finally:
+            _HEARD.reset(heard)
         if result is SpanExportResult.SUCCESS and self.is_failing:
             self.is_failing = False
             logger.info("spans are taken again by %s", self._url)
@@ -158,15 +165,18 @@ class _Reporting(SpanExporter):
 
 
 class _Complaints(logging.Handler):
-    """Gives ``heard`` what the exporter logs, and keeps the rest, which is about single spans, out of the log too."""
+    """Gives what an exporter logs to the one that is exporting, on that thread.
 
-    def __init__(self, heard: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._heard = heard
+    The rest is kept out of the log too: it is about single spans, or comes from exporters that are at their end.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith(_THEIR_EXPORTER):
-            self._heard(record.getMessage())
+        heard = _HEARD.get()
+        if heard is not None and record.name.startswith(_THEIR_EXPORTER):
+            heard(record.getMessage())
+
+
+_COMPLAINTS = _Complaints(logging.WARNING)
 
 
 def _resource(given: Mapping[str, str], service: str) -> Resource:

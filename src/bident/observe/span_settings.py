@@ -13,13 +13,16 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from bident.errors import Code, ServeError, SettingsError
+from bident.settings.addresses import is_web_address
 
 OPENTELEMETRY = "opentelemetry"
 _DEFAULT_URL = "http://localhost:4318/v1/traces"
+_QUEUE, _DELAY_MS, _BATCH = 2048, 5000, 512
+"""OpenTelemetry's own."""
 _NUMBERS = {
-    "bsp_max_queue_size": ("OTEL_BSP_MAX_QUEUE_SIZE", 2048),
-    "bsp_schedule_delay": ("OTEL_BSP_SCHEDULE_DELAY", 5000),
-    "bsp_max_export_batch_size": ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
+    "bsp_max_queue_size": ("OTEL_BSP_MAX_QUEUE_SIZE", _QUEUE),
+    "bsp_schedule_delay": ("OTEL_BSP_SCHEDULE_DELAY", _DELAY_MS),
+    "bsp_max_export_batch_size": ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH),
 }
 SPAN_OPTIONS = ("url", "resource", *_NUMBERS)
 _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -32,9 +35,9 @@ class SpanSettings:
     url: str = _DEFAULT_URL
     resource: Mapping[str, str] = field(default_factory=dict)
     """What is said of the server itself, by OpenTelemetry's names."""
-    queue: int = 2048
-    delay_ms: int = 5000
-    batch: int = 512
+    queue: int = _QUEUE
+    delay_ms: int = _DELAY_MS
+    batch: int = _BATCH
 
     @classmethod
     def parse(cls, options: Iterable[tuple[str, str]], environment: Mapping[str, str] = os.environ) -> SpanSettings:
@@ -90,12 +93,7 @@ def _url(values: Mapping[str, str], environment: Mapping[str, str]) -> str:
     if not url and base:
         url = f"{base.rstrip('/')}/v1/traces"
     url = url or _DEFAULT_URL
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
+    if not is_web_address(url):
         raise _wrong("url", url, f"it is an http or https address that takes OTLP, as {_DEFAULT_URL}")
     return url
 

@@ -79,7 +79,7 @@ class TraceStart:
     spans: SpanSettings | None = None
 
     @classmethod
-    def parse(cls, options: Iterable[Option], rate: int = 1000) -> TraceStart:
+    def parse(cls, options: Iterable[Option], rate: int = TraceSetting.rate) -> TraceStart:
         """``rate``: the one that holds if none is given.
 
         Raises SettingsError where an option does not exist, or its value cannot be.

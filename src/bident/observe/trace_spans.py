@@ -1,7 +1,7 @@
 """Traces as spans, as Triton makes them in its mode ``opentelemetry``: the request, its model, the model's run.
 
 Names, nesting, events and the ``triton.*`` attributes are Triton's (``server/src/tracer.cc``). The
-``langfuse.*`` ones are for Langfuse, as its OpenTelemetry page has them.
+``langfuse.*`` ones are for Langfuse.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from bident.observe.langfuse import METADATA, OBSERVATION, TRACE_NAME
 from bident.wire.trace import COMPUTE, Moment, TensorSeen, Trace
 from bident.wire.trace_context import TraceContext
 
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 
 _OF_MODEL = frozenset(("REQUEST_START", "QUEUE_START", "REQUEST_END"))
 _OF_RUN = frozenset(COMPUTE)
+_BELOW_REQUEST = _OF_MODEL | _OF_RUN
 _WAITING = "GRPC_WAITREAD_START"
 _FIRST_ELEMENTS = 16
 _FIRST_TENSORS = 16
 _FIRST_BYTES = 200
-_OBSERVATION = "langfuse.observation"
-_METADATA = f"{_OBSERVATION}.metadata"
 
 
 class TraceSpans:
@@ -68,11 +68,11 @@ class TraceSpans:
     def _put_request(self, root: Trace, clock_ns: int) -> None:
         assert root.above is not None
         moments = list(_moments(root.events))
-        own = [event for event in moments if event.name not in _OF_MODEL | _OF_RUN]
+        own = [event for event in moments if event.name not in _BELOW_REQUEST]
         start = next(event.ns for event in moments if event.name != _WAITING)
-        attributes: dict[str, AttributeValue] = {f"{_OBSERVATION}.type": "span"}
+        attributes: dict[str, AttributeValue] = {f"{OBSERVATION}.type": "span"}
         if not root.above.parent_id:
-            attributes["langfuse.trace.name"] = root.model_name
+            attributes[TRACE_NAME] = root.model_name
         self._export.put(
             root.above,
             "InferRequest",
@@ -104,7 +104,7 @@ class TraceSpans:
                 "compute",
                 run[0].ns + clock_ns,
                 run[-1].ns + clock_ns,
-                attributes={f"{_OBSERVATION}.type": "span"},
+                attributes={f"{OBSERVATION}.type": "span"},
                 events=_at(run, clock_ns),
             )
 
@@ -130,24 +130,24 @@ def _attributes(trace: Trace, at_ns: Mapping[str, int]) -> dict[str, AttributeVa
         "triton.model_version": trace.model_version,
         "triton.trace_id": trace.id,
         "triton.trace_parent_id": trace.parent_id,
-        f"{_OBSERVATION}.type": "span",
-        f"{_METADATA}.model": trace.model_name,
-        f"{_METADATA}.version": str(trace.model_version),
+        f"{OBSERVATION}.type": "span",
+        f"{METADATA}.model": trace.model_name,
+        f"{METADATA}.version": str(trace.model_version),
     }
     if trace.request_id:
         attributes["triton.request_id"] = trace.request_id
     if trace.batch_size:
-        attributes[f"{_METADATA}.batch_size"] = trace.batch_size
+        attributes[f"{METADATA}.batch_size"] = trace.batch_size
     if "COMPUTE_END" in at_ns:
-        attributes[f"{_METADATA}.queue_us"] = (at_ns["COMPUTE_START"] - at_ns["QUEUE_START"]) // 1000
-        attributes[f"{_METADATA}.compute_us"] = (at_ns["COMPUTE_END"] - at_ns["COMPUTE_START"]) // 1000
+        attributes[f"{METADATA}.queue_us"] = (at_ns["COMPUTE_START"] - at_ns["QUEUE_START"]) // 1000
+        attributes[f"{METADATA}.compute_us"] = (at_ns["COMPUTE_END"] - at_ns["COMPUTE_START"]) // 1000
     if trace.error is not None:
         attributes["error.type"] = trace.error[0]
     seen = [event for event in trace.events if isinstance(event, TensorSeen)]
     for side, activity in (("input", "TENSOR_QUEUE_INPUT"), ("output", "TENSOR_BACKEND_OUTPUT")):
         passed = [tensor for tensor in seen if tensor.activity == activity]
         if passed:
-            attributes[f"{_OBSERVATION}.{side}"] = _summaries(passed)
+            attributes[f"{OBSERVATION}.{side}"] = _summaries(passed)
     return attributes
 
 

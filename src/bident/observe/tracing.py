@@ -88,15 +88,16 @@ class Tracing:
         """
         sampler = self._samplers.get(request.model_name) or self._samplers[_ALL]
         makes_spans = self._start.spans is not None
-        client = propagated(headers)
-        if not sampler.takes(is_wanted=makes_spans and client is not None):
+        # A file has as many traces as are asked for: where the client stands matters only for those.
+        client = propagated(headers) if makes_spans else None
+        if not sampler.takes(is_wanted=client is not None):
             return None
         level = sampler.setting.level
         return Trace(
             sampler,
             timestamps=makes_spans or "TIMESTAMPS" in level,
             tensors="TENSORS" in level,
-            above=sampler.enter(client),
+            above=sampler.enter(client if makes_spans else propagated(headers)),
         )
 
     def settings(self, model: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from bident.settings.values import Kind
 
@@ -39,6 +39,16 @@ class Upstream:
         return f"{self.model}={answers}" if self.model else answers
 
 
+def is_web_address(url: str) -> bool:
+    """Whether ``url`` is an http or https address with a host, and a port that can be if any."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in _SCHEME_PORTS and bool(parts.hostname) and port != 0
+
+
 def _host(text: str) -> Address:
     """``host``, ``host:port`` or ``scheme://host[:port]``, as Ollama reads its OLLAMA_HOST."""
     refusal = ValueError(f"Got {text}; expected an address as in 127.0.0.1, 127.0.0.1:11434 or http://127.0.0.1:11434")
@@ -68,21 +78,12 @@ def _upstream(text: str) -> Upstream:
     if answers == "none" or (answers == "auto" and not model):
         return Upstream(answers, model=model)
     kind, _, url = answers.partition(":")
-    if kind not in ("ollama", "openai") or not _is_base(url):
+    if kind not in ("ollama", "openai") or not is_web_address(url) or urlsplit(url).query:
         raise ValueError(
             f"Got {text}; expected none, ollama:<url> or openai:<url>, as in ollama:http://127.0.0.1:11434, with "
             "<model>= in front for one model alone, or auto for all"
         )
     return Upstream(kind, url.rstrip("/"), model)
-
-
-def _is_base(url: str) -> bool:
-    try:
-        parts: SplitResult = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in _SCHEME_PORTS and bool(parts.hostname) and port != 0 and not parts.query
 
 
 def _upstreams(found: list[Upstream]) -> tuple[Upstream, ...]:

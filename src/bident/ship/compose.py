@@ -165,7 +165,7 @@ def _text(site: Site, wish: Wish) -> Tree:
     command += [flag for row in rows for flag in _flags(row, site.text_given)]
     libraries = [(f"/library{number or ''}", path) for number, path in enumerate(settings.library)]
     command += [f"--library={folder}" for folder, _ in libraries]
-    probe = _connects(_TEXT_PORT) if settings.use_ssl or settings.use_ssl_mutual else _answers(f"{_TEXT_PORT}/")
+    probe = _connects(_TEXT_PORT) if settings.is_encrypted else _answers(f"{_TEXT_PORT}/")
     return {
         "image": wish.image if wish.image and wish.engine == "bident" else BIDENT_IMAGE,
         "command": command,

@@ -117,7 +117,7 @@ class Figures:
         except ServeError as error:
             outcome = _outcome(error.code)
             if error.code is Code.NOT_FOUND:
-                asking = self._forgotten(asking)
+                self._forget(asking)
             raise
         except (GeneratorExit, asyncio.CancelledError):
             outcome = "success" if asking.is_complete else "abandoned"
@@ -125,13 +125,12 @@ class Figures:
         finally:
             self._end(asking, kind, outcome)
 
-    def _forgotten(self, asking: Asking) -> Asking:
-        """``asking`` as one for a model that there is not: an upstream has just said so."""
+    def _forget(self, asking: Asking) -> None:
+        """Have ``asking`` be one for a model that there is not: an upstream has just said so."""
         if asking.model is not None:
             asking.model.under_way -= 1
             self.models = {name: figures for name, figures in self.models.items() if not _is_empty(figures)}
             asking.model = None
-        return asking
 
     def _end(self, asking: Asking, kind: str, outcome: str) -> None:
         if asking.model is None:

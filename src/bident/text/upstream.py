@@ -162,7 +162,7 @@ class UpstreamModels:
         try:
             found = await asyncio.wait_for(self._by_url[self._default.url].models(), _LIST_SECONDS)
         except (ServeError, asyncio.TimeoutError) as error:
-            logger.warning("the models of %s are not listed: %s", self._default.url, error or "it takes too long")
+            logger.warning("the models of %s are not listed: %s", self._default.url, str(error) or "it takes too long")
             return named
         return named + [RemoteModel(each, self._default.url) for each in found if model_key(each) not in self._by_model]
 

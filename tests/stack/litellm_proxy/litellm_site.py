@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import yaml
 from benchmarks.ports import free_port
 from benchmarks.servers import Server, bident_command
 from tests import shell
+from tests.e2e.serving import eventually
 from tests.text.real_library import pulled
 from tests.text.sample_models import smollm2
 from tests.text.text_serving import TOOLED
@@ -165,31 +164,7 @@ def with_more_routes(printed: Path, servers: Servers) -> Path:
     return path
 
 
-class Receiver(Server):
-    """What takes traces in Langfuse's place."""
-
-    def __init__(self, log: Path) -> None:
-        port = free_port()
-        super().__init__(
-            [LITELLM / "python", Path(__file__).with_name("langfuse_stand_in.py"), port], port, log, ready_path="/"
-        )
-
-    @property
-    def spans(self) -> list[dict[str, Any]]:
-        """All that have come."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
-
-
 def client(url: str, key: str) -> httpx.Client:
     """A client of ``url`` that shows ``key``, if it is not empty."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return httpx.Client(base_url=url, headers=headers, timeout=_LONG, trust_env=False)
-
-
-def eventually(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-    """The first truthy value of ``condition``; AssertionError naming ``what`` when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.02)
-    return value

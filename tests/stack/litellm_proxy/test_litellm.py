@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,10 +17,12 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from litellm_site import LITELLM, MASTER_KEY, Proxy, Receiver, Servers, eventually, started, with_more_routes, written
+from litellm_site import LITELLM, MASTER_KEY, Proxy, Servers, started, with_more_routes, written
 from tritonclient.utils import InferenceServerException
 
 from benchmarks.ports import free_port
+from otlp_receiver import OtlpReceiver, Received
+from tests.e2e.serving import eventually
 
 # Installing takes a minute.
 pytestmark = pytest.mark.timeout(900)
@@ -49,18 +52,17 @@ class Site:
     servers: Servers
     proxies: dict[str, Proxy]
     clients: dict[str, httpx.Client]
-    receiver: Receiver
+    receiver: OtlpReceiver
 
 
 @pytest.fixture(scope="module")
 def site(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("litellm")
-    receiver = Receiver(folder / "receiver.log")
-    with Servers(folder, samples, "of-our-servers") as servers, receiver:
+    with Servers(folder, samples, "of-our-servers") as servers, OtlpReceiver() as receiver:
         langfuse = {
             "LANGFUSE_PUBLIC_KEY": "pk-1",
             "LANGFUSE_SECRET_KEY": "sk-1",
-            "LANGFUSE_OTEL_HOST": receiver.url(""),
+            "LANGFUSE_OTEL_HOST": receiver.host,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
         printed = written(servers, folder / "ollama_chat", "langfuse=true")
@@ -274,14 +276,17 @@ def test_traces_for_langfuse(site: Site, route: str, word: str, told: bool) -> N
     usage = chat(site.clients[route], model="smollm2", messages=secret, max_tokens=5)["usage"]
     counts = ("llm.token_count.prompt", "llm.token_count.completion")
 
-    def generations() -> list[dict[str, Any]]:
-        alike = [span for span in site.receiver.spans if tuple(span.get(key) for key in counts) == tokens(usage)]
-        return [span for span in alike if span["llm.provider"] == route]
+    def generations() -> list[Received]:
+        found = site.receiver.spans
+        alike = [span for span in found if tuple(span.attributes.get(key) for key in counts) == tokens(usage)]
+        return [span for span in alike if span.attributes["llm.provider"] == route]
 
     (span,) = eventually(generations, "a span with the tokens of the chat")
-    assert (span["path"], span["keys"]) == ("/api/public/otel/v1/traces", "pk-1:sk-1")
-    assert span["langfuse.observation.type"] == "generation"
-    assert (word in site.receiver.log.read_text()) is told
+    assert set(site.receiver.paths) == {"/api/public/otel/v1/traces"}
+    keys = base64.b64encode(b"pk-1:sk-1").decode()
+    assert {headers["authorization"] for headers in site.receiver.headers} == {f"Basic {keys}"}
+    assert span.attributes["langfuse.observation.type"] == "generation"
+    assert site.receiver.says(word) is told
 
 
 def test_tensors_pass(site: Site) -> None:

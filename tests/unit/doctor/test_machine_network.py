@@ -112,6 +112,16 @@ def test_open_doors(tmp_path: Path) -> None:
     assert findings(Exposure(Surroundings({"BIDENT_HTTP_ADDRESS": "0.0.0.0"}, tmp_path))) == []
 
 
+def test_a_text_door_that_asks_for_certificates_is_not_open(tmp_path: Path) -> None:
+    files = {f"BIDENT_TEXT_{name}": str(tmp_path) for name in ("SERVER_CERT", "SERVER_KEY", "ROOT_CERT")}
+    environ = {"OLLAMA_HOST": "0.0.0.0"}
+    insecure = Surroundings({**environ, "BIDENT_TEXT_INSECURE": "true"}, tmp_path)
+    assert only(Exposure(insecure)).where == "text door on 0.0.0.0"
+    with_certificates = Surroundings({**environ, **files, "BIDENT_TEXT_USE_SSL_MUTUAL": "true"}, tmp_path)
+    assert findings(Exposure(with_certificates)) == []
+    assert findings(OllamaHost(with_certificates)) == []
+
+
 def test_ollamas_address_is_the_text_servers(tmp_path: Path) -> None:
     found = only(OllamaHost(Surroundings({"OLLAMA_HOST": "0.0.0.0:11434"}, tmp_path)))
     assert "BIDENT_TEXT_HOST=127.0.0.1" in found.cure

@@ -114,6 +114,20 @@ def test_the_end_does_not_wait_for_who_is_down() -> None:
     assert time.monotonic() - began < 1.0
 
 
+def test_one_that_ends_late_is_not_heard_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    ended = SpanExport(SpanSettings(f"http://127.0.0.1:{free_port()}/v1/traces"), "s")
+    ended.close(10)
+    caplog.clear()
+    with OtlpReceiver() as receiver:
+        export = SpanExport(SpanSettings(receiver.url, delay_ms=1, batch=1), "s")
+        logging.getLogger("opentelemetry.exporter.otlp.proto.http").warning("Exporter already shutdown")
+        put(export)
+        receiver.wait(lambda: receiver.spans)
+        export.close(10)
+
+    assert said(caplog) == []
+
+
 def test_credentials_that_are_wrong_are_said_once_and_so_is_that_spans_are_taken_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -140,3 +140,17 @@ def test_models_elsewhere_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_server_that_lists_nothing_is_left_out(answer: httpx.Response, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listing(answer, monkeypatch) == [("a", URL), ("b", "http://o.example")]
+
+
+def test_a_server_that_takes_too_long_is_said_to(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    transport = httpx.MockTransport(never)
+    monkeypatch.setattr(upstream, "OpenaiUpstream", lambda url, key: OpenaiUpstream(url, key, transport))
+    monkeypatch.setattr(upstream, "_LIST_SECONDS", 0.01)
+    assert asyncio.run(UpstreamModels([Upstream("openai", URL)]).listed()) == []
+    assert f"the models of {URL} are not listed: it takes too long" in caplog.text

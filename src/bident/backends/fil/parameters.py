@@ -76,7 +76,7 @@ def read_parameters(parameters: dict[str, str], model: TreeModel) -> Parameters:
     threshold = reader.get("threshold", _finite, _USUAL_THRESHOLD)
     decides = is_classifier and not predict_proba and classes == 1
     if decides and not reader.has("threshold"):
-        reader.warnings.append("no parameter threshold: 0.5 is assumed")
+        reader.warnings.append(f"no parameter threshold: {_USUAL_THRESHOLD} is assumed")
     demanded = is_classifier and threshold == _USUAL_THRESHOLD
     if reader.has("threshold") and not decides and not demanded:
         reader.warnings.append("parameter threshold has no effect: it serves binary classifiers without predict_proba")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from bident.backends.base import Backend, BackendOptions, Device, ModelFiles, RequestInstance
 from bident.backends.python import inside
 from bident.backends.python.caches import cache_variables
-from bident.backends.python.environment import environment_of
+from bident.backends.python.environment import PARAMETER, environment_of
 from bident.backends.python.host import Worker
 from bident.backends.python.instance import PythonInstance
 from bident.backends.python.messages import Event, LogLine
@@ -34,7 +34,6 @@ from bident.model.parameters import LANE
 logger = logging.getLogger("bident.python")
 
 FILE_NAME = "model.py"
-_ENVIRONMENT = "EXECUTION_ENV_PATH"
 _MAX_SOURCE_BYTES = 4 << 20
 """More than anybody writes by hand."""
 
@@ -89,7 +88,7 @@ class PythonBackend(Backend):
         if _is_inside(config):
             _check_environment(config)
             os.environ.update(cache_variables(cache, os.environ))
-        environment = environment_of(config.parameters.get(_ENVIRONMENT, ""), files.directory, cache / "environments")
+        environment = environment_of(config.parameters.get(PARAMETER, ""), files.directory, cache / "environments")
         return WorkerSpec(
             model_name=config.name,
             version=str(files.version),
@@ -114,10 +113,10 @@ def _lane(config: ModelConfig) -> str:
 
 
 def _check_environment(config: ModelConfig) -> None:
-    if config.parameters.get(_ENVIRONMENT):
+    if config.parameters.get(PARAMETER):
         raise ConfigError(
             f"model '{config.name}': {LANE} '{_lane(config)}' runs it in the server's own Python, "
-            f"so {_ENVIRONMENT} cannot be had; leave out one of the two parameters"
+            f"so {PARAMETER} cannot be had; leave out one of the two parameters"
         )
 
 

@@ -13,8 +13,9 @@ from bident.backends.python.archive import unpack
 from bident.errors import ConfigError
 from bident.model.files import kind_of
 
+PARAMETER = "EXECUTION_ENV_PATH"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-_PYTHONS = ("bin/python3", "bin/python", "python.exe", "Scripts/python.exe")
+PYTHONS = ("bin/python3", "bin/python", "python.exe", "Scripts/python.exe")
 _WANTED = "name a virtual environment's folder or a conda-pack archive"
 _SHOWN_CHARACTERS = 100
 
@@ -70,14 +71,14 @@ def _check_archive(path: Path, facts: os.stat_result) -> None:
 
 
 def _in_folder(folder: Path, named: Path) -> Environment:
-    for name in _PYTHONS:
+    for name in PYTHONS:
         # Not resolved: a virtual environment's python is known by the link's place.
         interpreter = folder / name
         if interpreter.exists():
             break
     else:
         raise ConfigError(
-            f"EXECUTION_ENV_PATH: {named} holds no Python environment: looked for {', '.join(_PYTHONS)} in it"
+            f"EXECUTION_ENV_PATH: {named} holds no Python environment: looked for {', '.join(PYTHONS)} in it"
         )
     variables = {"PATH": os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)])}
     if (folder / "pyvenv.cfg").exists():

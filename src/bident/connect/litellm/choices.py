@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from bident.connect.neighbour import Wanted
 from bident.connect.site import Site, TensorModel, TextModel
 from bident.errors import Code, ServeError, invalid_arg
+from bident.settings.addresses import is_web_address
 
 MASTER_KEY = "LITELLM_MASTER_KEY"
 """Environment variable with the key that clients show LiteLLM."""
@@ -62,11 +62,6 @@ def _only_embeds(model: TextModel) -> bool:
 
 
 def _address(proxy: str) -> str:
-    try:
-        parts = urlsplit(proxy)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(sign.isspace() for sign in proxy):
+    if not is_web_address(proxy) or any(sign.isspace() for sign in proxy):
         raise invalid_arg(f"--set proxy={proxy}: it is an address such as {_DEFAULT_PROXY}")
     return proxy.rstrip("/")

@@ -99,8 +99,10 @@ class DifyEmptyProxy(_EnvCheck):
 
     def examine(self, patient: Patient) -> Iterator[Finding]:
         found = self._env(patient)
-        for name in _IGNORED_WHEN_EMPTY if found else ():
-            path, variables = found or (Path(), {})
+        if found is None:
+            return
+        path, variables = found
+        for name in _IGNORED_WHEN_EMPTY:
             if variables.get(name) == "":
                 allows = bool(variables.get(_DOMAINS) or variables.get(_ADDRESSES))
                 yield self._risk(

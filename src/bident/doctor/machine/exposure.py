@@ -25,7 +25,7 @@ class Exposure(MachineCheck):
         doors = (
             ("http", tensor.allow_http, tensor.http_address, tensor.api_key_file, tensor.http_use_ssl_mutual),
             ("grpc", tensor.allow_grpc, tensor.grpc_address, tensor.api_key_file, tensor.grpc_use_ssl_mutual),
-            ("text", True, text.host.host, text.api_key_file, False),
+            ("text", True, text.host.host, text.api_key_file, text.use_ssl_mutual),
         )
         for door, opens, address, keys, mutual in doors:
             if opens and not is_loopback(address) and not keys and not mutual:
@@ -49,7 +49,7 @@ class OllamaHost(MachineCheck):
         if not value or self._here.environ.get("BIDENT_TEXT_HOST"):
             return
         _, text = self._here.settings()
-        if is_loopback(text.host.host) or text.api_key_file:
+        if is_loopback(text.host.host) or text.api_key_file or text.use_ssl_mutual:
             return
         yield self._risk(
             f"OLLAMA_HOST={value}",

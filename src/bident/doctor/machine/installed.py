@@ -1,4 +1,4 @@
-"""The packages that are installed in this environment, as their metadata tells."""
+"""The packages that are installed in this environment, as their metadata tells, and what all checks of them share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ import sysconfig
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+
+from bident.doctor.machine.surroundings import MachineCheck
+
+
+class PackagesCheck(MachineCheck):
+    """A check of the folders that pip installs into."""
+
+    def __init__(self, folders: tuple[Path, ...] | None = None) -> None:
+        super().__init__()
+        self._folders = site_packages() if folders is None else folders
 
 
 def site_packages() -> tuple[Path, ...]:

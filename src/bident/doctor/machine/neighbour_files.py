@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from bident.connect.dify.door import HOST_MACHINE
 from bident.doctor.check import Finding, Patient
 from bident.doctor.machine.compose import compose_file, read_compose
 from bident.doctor.machine.surroundings import MachineCheck
@@ -38,6 +39,6 @@ class NeighbourLocalhost(MachineCheck):
                     f"{path}:{number}",
                     f"it names {found[0]}",
                     "that is right where the program runs on this machine itself; in a container it is the container",
-                    f"for a container write http://host.docker.internal:{found[2]}; the server must then listen on "
+                    f"for a container write http://{HOST_MACHINE}:{found[2]}; the server must then listen on "
                     "more than loopback",
                 )

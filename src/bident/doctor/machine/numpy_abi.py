@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bident.doctor.check import Finding, Patient
-from bident.doctor.machine.installed import packages, site_packages
-from bident.doctor.machine.surroundings import MachineCheck
+from bident.doctor.machine.installed import PackagesCheck, packages
 
 _COMPILED = ("*.so", "*.pyd")
 _OLD_DOOR = b"numpy.core._multiarray_umath"
@@ -16,15 +15,11 @@ _NEW_DOOR = b"numpy._core._multiarray_umath"
 """The module through which compiled code reaches numpy: headers of numpy 2 know both names, those of 1 the old one."""
 
 
-class NumpyAbi(MachineCheck):
+class NumpyAbi(PackagesCheck):
     """Reads the binaries instead of importing them: importing is what crashes."""
 
     name = "numpy-abi"
     title = "A package was compiled for numpy 1, and numpy 2 is installed"
-
-    def __init__(self, folders: tuple[Path, ...] | None = None) -> None:
-        super().__init__()
-        self._folders = site_packages() if folders is None else folders
 
     def examine(self, patient: Patient) -> Iterator[Finding]:
         for folder in self._folders:

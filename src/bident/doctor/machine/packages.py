@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import Distribution
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from bident.doctor.check import Finding, Patient
-from bident.doctor.machine.installed import canonical, packages, site_packages
-from bident.doctor.machine.surroundings import MachineCheck
+from bident.doctor.machine.installed import PackagesCheck, canonical, packages
 
 _VARIANTS = {
     "onnxruntime": (
@@ -34,15 +32,7 @@ _VARIANTS = {
 """Packages that bring one and the same module, by that module."""
 
 
-class _PackagesCheck(MachineCheck):
-    """A check of the folders that pip installs into."""
-
-    def __init__(self, folders: tuple[Path, ...] | None = None) -> None:
-        super().__init__()
-        self._folders = site_packages() if folders is None else folders
-
-
-class DuplicatePackages(_PackagesCheck):
+class DuplicatePackages(PackagesCheck):
     """One package, two versions in the same folder: an installation that was interrupted."""
 
     name = "duplicate-packages"
@@ -71,7 +61,7 @@ class DuplicatePackages(_PackagesCheck):
                 )
 
 
-class PackageVariants(_PackagesCheck):
+class PackageVariants(PackagesCheck):
     """Variants of a package, installed over each other."""
 
     name = "package-variants"
@@ -93,7 +83,7 @@ class PackageVariants(_PackagesCheck):
                     )
 
 
-class PackageConflicts(_PackagesCheck):
+class PackageConflicts(PackagesCheck):
     """A package that another one does not work with."""
 
     name = "package-conflicts"

@@ -33,7 +33,7 @@ class RealTriton(MachineCheck):
                     f"export {VARIABLE}=FOLDER, whose bin holds tritonserver, or unset it",
                 )
             return
-        environment = self._environment(home)
+        environment = home.environment(self._here.environ)
         yield from self._run(home, home.binary, environment, "--help")
         try:
             stub = home.stub()
@@ -52,17 +52,10 @@ class RealTriton(MachineCheck):
         try:
             output_of(program, environment, *arguments)
         except ServeError as error:
+            folders = os.pathsep.join(map(str, home.libraries())) or "no folder: there is none"
             yield self._broken(
                 program,
                 error.message,
                 "outside its container Triton finds only the libraries that are installed on this machine",
-                f"what is said above; the libraries of its own are looked for in {_joined(home)}",
+                f"what is said above; the libraries of its own are looked for in {folders}",
             )
-
-    def _environment(self, home: Home) -> dict[str, str]:
-        paths = [_joined(home), self._here.environ.get("LD_LIBRARY_PATH", "")]
-        return {**self._here.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
-
-
-def _joined(home: Home) -> str:
-    return os.pathsep.join(map(str, home.libraries())) or "no folder: there is none"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bident.doctor.check import Finding, Patient
-from bident.doctor.machine.mounts import IN_MEMORY, LAYERS, Mounts, mount_of, mounts_here, nearest
+from bident.doctor.machine.mounts import IN_MEMORY, LAYERS, Mount, Mounts, mount_of, mounts_here, nearest
 from bident.doctor.machine.surroundings import MachineCheck, Surroundings
 
 _GIBIBYTE = 1 << 30
@@ -95,24 +95,20 @@ class ModelCache(MachineCheck):
     def examine(self, patient: Patient) -> Iterator[Finding]:
         mounts = list(self._mounts())
         for what, path, variable in dict.fromkeys(_folders(self._here, patient)):
-            mount = mount_of(path, mounts)
-            if mount and mount.kind in IN_MEMORY:
-                cause = f"{mount.point} is a {mount.kind}: it is memory, and is empty after a restart"
-            elif mount and mount.kind in LAYERS:
-                cause = f"{mount.point} is a layer of this container ({mount.kind}), and goes with the container"
-            elif cause := self._of_a_notebook(path):
-                pass
-            else:
-                continue
-            yield self._risk(
-                path,
-                f"the {what} will not be there after a restart",
-                cause,
-                f"set {variable} to a folder that stays: a mounted disk or volume",
-            )
+            if cause := self._cause(path, mount_of(path, mounts)):
+                yield self._risk(
+                    path,
+                    f"the {what} will not be there after a restart",
+                    cause,
+                    f"set {variable} to a folder that stays: a mounted disk or volume",
+                )
 
-    def _of_a_notebook(self, path: Path) -> str:
-        """Why a notebook's machine loses ``path``; empty where it does not."""
+    def _cause(self, path: Path, mount: Mount | None) -> str:
+        """Why a restart removes ``path``, which is on ``mount``; empty where it does not."""
+        if mount and mount.kind in IN_MEMORY:
+            return f"{mount.point} is a {mount.kind}: it is memory, and is empty after a restart"
+        if mount and mount.kind in LAYERS:
+            return f"{mount.point} is a layer of this container ({mount.kind}), and goes with the container"
         for variable, (name, kept) in _NOTEBOOKS.items():
             if self._here.environ.get(variable) and not (kept and path.is_relative_to(kept)):
                 return f"{name} gives a notebook a new disk each time{f'; only {kept} stays' if kept else ''}"

@@ -8,16 +8,10 @@ from bident.backends.discovery import Backends
 from bident.doctor.models.case import Case, ModelCheck, Seen
 from bident.doctor.models.config_edit import Step, config_fix
 from bident.model.hints import closest, listed
+from bident.model.validate import PLATFORMS
 
-_PLATFORMS = {
-    "onnxruntime_onnx": "onnxruntime",
-    "pytorch_libtorch": "pytorch",
-    "torch_aoti": "pytorch",
-    "tensorflow_graphdef": "tensorflow",
-    "tensorflow_savedmodel": "tensorflow",
-    "tensorrt_plan": "tensorrt",
-    "ensemble": "",
-}
+_PLATFORMS = {word: backend for backend, words in PLATFORMS.items() for word in words} | {"ensemble": ""}
+"""The backend of each platform; an ensemble has none."""
 _OF_TRITON = ("onnxruntime", "python", "fil", "identity", "pytorch", "tensorflow", "tensorrt", "openvino", "dali",
               "vllm", "tensorrtllm", "repeat", "square")  # fmt: skip
 _MEANT = {

@@ -15,7 +15,7 @@ from bident.backends.fil.formats import ModelType
 from bident.doctor.check import Check, Finding, Fix, Patient, Weight
 from bident.doctor.release import Release, read_target
 from bident.errors import ConfigError, ServeError
-from bident.model import autofill, pbtxt
+from bident.model import autofill, near_miss, pbtxt
 from bident.model.config import ModelConfig
 from bident.model.files import open_file, read_file
 from bident.model.folder import CONFIG, ModelFolder, is_hidden, is_text, version_of
@@ -31,9 +31,7 @@ CANDIDATES = {
 
 _TREES = re.compile(rb'\s*\{\s*"(?:learner|version|Config)"|\{[LlIUi].{1,8}learner|tree\r?\nversion=v', re.DOTALL)
 _BACKENDS = {".onnx": "onnxruntime", ".py": "python", ".ubj": "fil", ".tl": "fil"}
-MODEL_SUFFIXES = frozenset(
-    {".onnx", ".ort", ".pt", ".pt2", ".py", ".xml", ".ubj", ".tl", ".plan", ".gguf", ".graphdef"}
-)
+MODEL_SUFFIXES = near_miss.MODEL_SUFFIXES | {".ort", ".gguf", ".graphdef"}
 """How names of model files end."""
 
 

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bident.backends.fil.loading import load_trees
 from bident.backends.onnx.modelfile import diagnose
 from bident.doctor.check import Weight
 from bident.doctor.models.case import CANDIDATES, Case, ModelCheck, Seen, head
 from bident.doctor.models.onnx_file import read_onnx
+from bident.doctor.models.tree_file import read_trees
 from bident.errors import ConfigError
 from bident.model.files import kind_of
+from bident.model.near_miss import PICKLE_SUFFIXES
 
 _LFS = b"version https://git-lfs"
-_GGUF = b"GGUF"
+GGUF = b"GGUF"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_PICKLE_SUFFIXES = {".pkl", ".pickle", ".joblib"}
 
 
 class LfsPointer(ModelCheck):
@@ -49,7 +49,7 @@ class DamagedFile(ModelCheck):
             start = head(path)
             if not start:
                 yield Seen(path, _unread(path), "copy or export it again")
-            elif start.startswith((_LFS, _GGUF)) or _PICKLE.match(start):
+            elif start.startswith((_LFS, GGUF)) or _PICKLE.match(start):
                 continue  # each has its own check
             elif problem := _damage(case.backend, path):
                 yield Seen(path, problem, "compare its size or checksum with the original and copy it again")
@@ -72,7 +72,7 @@ def _damage(backend: str, path: Path) -> str:
         return "" if read_onnx(path) else diagnose(path)
     if backend == "fil":
         try:
-            load_trees(path, None)
+            read_trees(path)
         except ConfigError as error:
             return error.message
     return ""
@@ -88,7 +88,7 @@ class PickleFile(ModelCheck):
 
     def look(self, case: Case) -> Iterator[Seen]:
         for path in case.files():
-            if path.suffix.lower() in _PICKLE_SUFFIXES or _PICKLE.match(head(path)):
+            if path.suffix.lower() in PICKLE_SUFFIXES or _PICKLE.match(head(path)):
                 serves = case.backend == "python" and path.name != "model.py"
                 yield Seen(
                     path,
@@ -116,7 +116,7 @@ class GgufFile(ModelCheck):
 
     def look(self, case: Case) -> Iterator[Seen]:
         for path in case.files():
-            if head(path).startswith(_GGUF):
+            if head(path).startswith(GGUF):
                 yield Seen(
                     path,
                     "it is a GGUF model",

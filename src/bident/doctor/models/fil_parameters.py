@@ -36,7 +36,7 @@ class FilParameters(ModelCheck):
         except ConfigError:
             return  # another check's business
         given = set(case.proto.parameters)
-        is_classifier = "true" if trees.task in (Task.BINARY, Task.MULTICLASS) else "false"
+        is_classifier = "true" if trees.is_classifier else "false"
         missing: dict[str, str] = {}
         if "model_type" not in given and file.kind is not ModelType.XGBOOST:
             missing["model_type"] = file.kind.value

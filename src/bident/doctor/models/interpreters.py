@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bident.backends.python.environment import MODEL_DIRECTORY
+from bident.backends.python.environment import MODEL_DIRECTORY, PARAMETER, PYTHONS
 from bident.doctor.models.case import Case
 
-PARAMETER = "EXECUTION_ENV_PATH"
 _LIBRARY = re.compile(r"(?:^|/)lib/python(\d+)\.(\d+)/site-packages/([^/]+)")
 _SUFFIX = re.compile(r"\.(?:py|pyc|so|pyd|abi3\.so|cpython-.*\.so)$")
 _MOST_MEMBERS = 300_000
@@ -73,7 +72,7 @@ def interpreter_of(case: Case) -> Interpreter:
 
 
 def _of_folder(folder: Path) -> Interpreter:
-    if not any((folder / name).exists() for name in ("bin/python3", "bin/python", "python.exe", "Scripts/python.exe")):
+    if not any((folder / name).exists() for name in PYTHONS):
         return Interpreter(str(folder), None, frozenset(), "holds no Python: there is no bin/python in it")
     contents = _Contents()
     for entry in _libraries(folder):

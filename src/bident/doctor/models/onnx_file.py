@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from bident.backends.onnx.modelfile import Edition, edition
 from bident.backends.onnx.signature import DeclaredTensor, Signature
 from bident.backends.onnx.zipmap import without_zipmap
 from bident.doctor.models.case import Case
@@ -65,37 +66,43 @@ class OnnxFile:
 
 def onnx_files(case: Case) -> Iterator[OnnxFile]:
     """The legible ONNX models of a case that is served by ONNX Runtime, oldest version first."""
-    for path in case.model_files() if case.backend == "onnxruntime" else ():
-        file = read_onnx(path)
-        if file is not None:
-            yield file
+    yield from _legible(_paths(case))
 
 
-_last: tuple[tuple[str, int, int], OnnxFile | None] | None = None
+def newest_onnx(case: Case) -> OnnxFile | None:
+    """The last of :func:`onnx_files`; the versions before it are not read."""
+    return next(_legible(reversed(_paths(case))), None)
+
+
+def _paths(case: Case) -> list[Path]:
+    return list(case.model_files()) if case.backend == "onnxruntime" else []
+
+
+def _legible(paths: Iterable[Path]) -> Iterator[OnnxFile]:
+    yield from filter(None, map(read_onnx, paths))
 
 
 def read_onnx(path: Path) -> OnnxFile | None:
     """The model at ``path``; None where it is no whole ONNX model. The last one is kept: many checks look at it."""
-    global _last
     try:
-        facts = path.stat()
+        return _read(edition(path))
     except OSError:
         return None
-    key = (str(path), facts.st_size, facts.st_mtime_ns)
-    if _last is None or _last[0] != key:
-        _last = (key, _read(path) if 0 < facts.st_size < LARGEST_PROTOBUF_BYTES else None)
-    return _last[1]
 
 
-def _read(path: Path) -> OnnxFile | None:
+@lru_cache(maxsize=1)
+def _read(file: Edition) -> OnnxFile | None:
+    name, _, size, _ = file
+    if not 0 < size < LARGEST_PROTOBUF_BYTES:
+        return None
     import onnx
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+        model = onnx.load(name, format="protobuf", load_external_data=False)
     except (DecodeError, ValueError, OSError, RecursionError):
         return None
-    return OnnxFile(path, model) if model.HasField("graph") and model.ir_version else None
+    return OnnxFile(Path(name), model) if model.HasField("graph") and model.ir_version else None
 
 
 def _declared(values: Iterable[Any]) -> dict[str, DeclaredTensor]:

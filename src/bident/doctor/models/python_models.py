@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from bident.backends.python.environment import PARAMETER
 from bident.doctor.check import Weight
 from bident.doctor.models.case import Case, ModelCheck, Seen
-from bident.doctor.models.interpreters import PARAMETER, Interpreter, interpreter_of
+from bident.doctor.models.interpreters import Interpreter, interpreter_of
 from bident.doctor.models.python_source import MODEL_CLASS, PythonSource, python_sources
 from bident.model.hints import closest
 

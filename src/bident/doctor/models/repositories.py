@@ -9,7 +9,7 @@ from pathlib import Path
 from bident.doctor import treatment
 from bident.doctor.check import Check, Finding, Fix, Patient, Weight
 from bident.doctor.models.case import MODEL_SUFFIXES, entries, head, holds_models
-from bident.doctor.models.contents import pulling
+from bident.doctor.models.contents import GGUF, pulling
 from bident.errors import ConfigError
 from bident.model import pbtxt
 from bident.model.files import read_file
@@ -58,7 +58,7 @@ class RepositoryShape(Check):
                 )
 
     def _loose(self, path: Path) -> Iterator[Finding]:
-        if path.suffix.lower() == ".gguf" or head(path).startswith(b"GGUF"):
+        if path.suffix.lower() == ".gguf" or head(path).startswith(GGUF):
             yield self._finding(path, "it is a GGUF model, which the text engine serves", pulling(path, path.stem))
         elif path.suffix.lower() in MODEL_SUFFIXES:
             yield self._finding(path, "a model file lies loose, and is not served", f"bident add {path}", Weight.RISK)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bident.doctor.models.case import Case, ModelCheck, Seen
 from bident.doctor.models.config_edit import Step, config_fix
 from bident.doctor.models.onnx_file import onnx_files
+from bident.doctor.models.tensors import SIDES, is_scalar_label
 
 
 class ScalarLabels(ModelCheck):
@@ -22,13 +23,13 @@ class ScalarLabels(ModelCheck):
     def look(self, case: Case) -> Iterator[Seen]:
         if case.proto is None or case.proto.max_batch_size < 1:
             return
-        for file in onnx_files(case):
+        file = next(onnx_files(case), None)
+        if file is not None:
             declared = {**file.signature.inputs, **file.signature.outputs}
-            for side in ("input", "output"):
+            for side in SIDES:
                 for index, tensor in enumerate(getattr(case.proto, side)):
                     known = declared.get(tensor.name)
-                    scalar = known is not None and known.is_tensor and known.dims == (-1,)
-                    if scalar and list(tensor.dims) == [1] and not tensor.HasField("reshape"):
+                    if known is not None and known.is_tensor and is_scalar_label(known, tensor):
                         yield Seen(
                             case.config_path,
                             f"{side} '{tensor.name}' is [-1] in {file.path.name}, and dims: [ 1 ] with a batch "
@@ -40,4 +41,3 @@ class ScalarLabels(ModelCheck):
                                 [Step("reshape", "{ shape: [ ] }", ((side, index),))],
                             ),
                         )
-            return

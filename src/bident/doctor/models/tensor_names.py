@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bident.backends.onnx.check import scheduler_inputs, state_outputs
 from bident.doctor.models.case import Case, ModelCheck, Seen
 from bident.doctor.models.config_edit import Step, config_fix, quoted
-from bident.doctor.models.onnx_file import onnx_files
+from bident.doctor.models.onnx_file import newest_onnx
 from bident.doctor.models.tensors import SIDES
 from bident.model.hints import closest, listed
 
@@ -20,18 +20,18 @@ class TensorNames(ModelCheck):
     cause = "Names must be those of the model file, letter by letter; exporters choose them as they like"
 
     def look(self, case: Case) -> Iterator[Seen]:
-        if case.proto is None or case.config is None:
+        file = newest_onnx(case)
+        if case.proto is None or case.config is None or file is None:
             return
-        for file in list(onnx_files(case))[-1:]:
-            signature = file.signature
-            known = {"input": {**signature.inputs, **signature.initializers}, "output": signature.outputs}
-            claimed = {"input": set(scheduler_inputs(case.config)), "output": set(state_outputs(case.config))}
-            for side in SIDES:
-                declared = [tensor.name for tensor in getattr(case.proto, side)]
-                free = [name for name in known[side] if name not in declared and name not in claimed[side]]
-                for index, name in enumerate(declared):
-                    if name not in known[side]:
-                        yield self._seen(case, side, index, free, list(known[side]))
+        signature = file.signature
+        known = {"input": {**signature.inputs, **signature.initializers}, "output": signature.outputs}
+        claimed = {"input": set(scheduler_inputs(case.config)), "output": set(state_outputs(case.config))}
+        for side in SIDES:
+            declared = [tensor.name for tensor in getattr(case.proto, side)]
+            free = [name for name in known[side] if name not in declared and name not in claimed[side]]
+            for index, name in enumerate(declared):
+                if name not in known[side]:
+                    yield self._seen(case, side, index, free, list(known[side]))
 
     def _seen(self, case: Case, side: str, index: int, free: list[str], known: list[str]) -> Seen:
         assert case.proto is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bident.doctor.check import Weight
 from bident.doctor.models.case import Case, ModelCheck, Seen
 from bident.doctor.models.config_edit import Step, config_fix
-from bident.doctor.models.tensors import Pair, is_fixed, pairs, refusal, right_dims
+from bident.doctor.models.tensors import Pair, is_fixed, is_scalar_label, pairs, refusal, right_dims
 from bident.model.proto import pb
 
 
@@ -48,8 +48,8 @@ class TensorShapes(ModelCheck):
     def look(self, case: Case) -> Iterator[Seen]:
         batching = case.filled.max_batch_size > 0
         for pair in pairs(case):
-            if (batching and is_fixed(pair)) or _is_scalar_label(pair, batching=batching):
-                continue
+            if batching and (is_fixed(pair) or is_scalar_label(pair.known, pair.tensor)):
+                continue  # each has a check of its own
             problem, notes = refusal(case, _with_right_datatype(pair))
             if problem or (notes and case.target):
                 right = right_dims(case, pair)
@@ -68,13 +68,6 @@ def _with_right_datatype(pair: Pair) -> Pair:
     assert pair.known.datatype is not None
     tensor.data_type = pb.DataType.Value(pair.known.datatype.config_name)
     return Pair(pair.file, pair.side, pair.index, tensor, pair.known)
-
-
-def _is_scalar_label(pair: Pair, *, batching: bool) -> bool:
-    """What the check ``scalar-label`` is for."""
-    return (
-        batching and pair.known.dims == (-1,) and list(pair.tensor.dims) == [1] and not pair.tensor.HasField("reshape")
-    )
 
 
 def _steps(case: Case, pair: Pair, right: list[int]) -> list[Step]:

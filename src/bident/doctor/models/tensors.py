@@ -9,7 +9,7 @@ from typing import Any
 from bident.backends.onnx.check import check
 from bident.backends.onnx.signature import DeclaredTensor, Signature
 from bident.doctor.models.case import Case
-from bident.doctor.models.onnx_file import OnnxFile, onnx_files
+from bident.doctor.models.onnx_file import OnnxFile, newest_onnx
 from bident.errors import ConfigError
 from bident.model.config import ModelConfig
 from bident.model.proto import pb
@@ -37,15 +37,15 @@ class Pair:
 
 def pairs(case: Case) -> Iterator[Pair]:
     """The tensors that configuration and newest file both have, and whose shape the file tells."""
-    if case.proto is None:
+    file = newest_onnx(case)
+    if case.proto is None or file is None:
         return
-    for file in list(onnx_files(case))[-1:]:
-        signature = file.signature
-        for side in SIDES:
-            for index, tensor in enumerate(getattr(case.proto, side)):
-                known = signature.feed(tensor.name) if side == "input" else signature.outputs.get(tensor.name)
-                if known is not None and known.is_tensor and known.datatype and file.has_shape(tensor.name):
-                    yield Pair(file, side, index, tensor, known)
+    signature = file.signature
+    for side in SIDES:
+        for index, tensor in enumerate(getattr(case.proto, side)):
+            known = signature.feed(tensor.name) if side == "input" else signature.outputs.get(tensor.name)
+            if known is not None and known.is_tensor and known.datatype and file.has_shape(tensor.name):
+                yield Pair(file, side, index, tensor, known)
 
 
 def refusal(case: Case, pair: Pair) -> tuple[str, list[str]]:
@@ -66,6 +66,11 @@ def refusal(case: Case, pair: Pair) -> tuple[str, list[str]]:
 def is_fixed(pair: Pair) -> bool:
     """Whether the file fixes the dimension that would be the batch's."""
     return not pair.known.batchable
+
+
+def is_scalar_label(known: DeclaredTensor, tensor: Any) -> bool:
+    """Whether the file has one number per row, and the configuration says ``dims: [ 1 ]`` without a reshape."""
+    return known.dims == (-1,) and list(tensor.dims) == [1] and not tensor.HasField("reshape")
 
 
 def right_dims(case: Case, pair: Pair) -> list[int]:

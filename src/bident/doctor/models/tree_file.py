@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from bident.backends.fil.formats import ModelType, detect
 from bident.backends.fil.loading import TreeModel, load_trees
 from bident.backends.fil.xgboost_document import XgboostDocument
+from bident.backends.onnx.modelfile import Edition, edition
 from bident.doctor.models.case import Case
 from bident.errors import ConfigError
 from bident.model.files import read_file
@@ -22,11 +24,6 @@ class TreeFile:
     kind: ModelType
     data: bytes
 
-    @property
-    def is_xgboost_document(self) -> bool:
-        """Whether it is XGBoost's JSON, or the same in UBJSON."""
-        return self.kind in (ModelType.XGBOOST_JSON, ModelType.XGBOOST_UBJ)
-
     def document(self) -> XgboostDocument | None:
         """The content of XGBoost's JSON or UBJSON; None for anything else, or if it is damaged."""
         read = {ModelType.XGBOOST_JSON: XgboostDocument.from_json, ModelType.XGBOOST_UBJ: XgboostDocument.from_ubjson}
@@ -37,7 +34,21 @@ class TreeFile:
 
     def trees(self) -> TreeModel:
         """The trees in it. Raises ConfigError."""
-        return load_trees(self.path, self.kind)
+        return read_trees(self.path)
+
+
+def read_trees(path: Path) -> TreeModel:
+    """The trees in the file at ``path``. Raises ConfigError. The last ones are kept: several checks look at them."""
+    try:
+        found = edition(path)
+    except OSError:
+        return load_trees(path, None)  # which says why
+    return _trees(found)
+
+
+@lru_cache(maxsize=1)
+def _trees(file: Edition) -> TreeModel:
+    return load_trees(Path(file[0]), None)
 
 
 def tree_files(case: Case) -> Iterator[TreeFile]:

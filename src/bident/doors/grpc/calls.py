@@ -239,16 +239,13 @@ class Calls:
         return None if refusal is None else (_REFUSED[refusal.kind], refusal.message)
 
     def _refuse(self, number: int, refusal: Refusal, *, is_last: bool) -> None:
-        if refusal.body and not is_last:
-            self.refusals.hold(number, refusal)
-            return
-        self.refusals.answer(number, refusal)
-        if not is_last:
-            self._remember(number, is_told=False)
+        self.refusals.hold(number, refusal)
+        if is_last or not refusal.body:
+            self._answer_refused(number, is_last=is_last)
 
     def _answer_refused(self, number: int, *, is_last: bool) -> None:
-        """Answer a request that has waited."""
-        self.refusals.release(number)
+        """Answer a request that is held; ``is_last``: the whole of it has come."""
+        self.refusals.answer(number)
         if not is_last:
             # Not a reset: clients that are no gRPC clients would take it for an error and not read the answer.
             self._remember(number, is_told=False)

@@ -44,7 +44,7 @@ class Refusals:
         return number in self._held
 
     def hold(self, number: int, refusal: Refusal) -> None:
-        """Answer the request of stream ``number`` when the rest of it has come."""
+        """Keep the answer to the request of stream ``number`` until it is time for it."""
         self._held[number] = _Held(refusal)
 
     def take(self, number: int, size: int) -> bool:
@@ -71,12 +71,9 @@ class Refusals:
             held.sweeps += 1
         return [number for number, held in self._held.items() if held.sweeps >= _SWEEPS]
 
-    def release(self, number: int) -> None:
-        """Answer the request of stream ``number``, which has waited."""
-        self.answer(number, self._held.pop(number).refusal)
-
-    def answer(self, number: int, refusal: Refusal) -> None:
-        """Answer the request of stream ``number``: the head, and the text if the client takes it now."""
+    def answer(self, number: int) -> None:
+        """Answer the request of stream ``number``, which is held: the head, and the text if the client takes it now."""
+        refusal = self._held.pop(number).refusal
         outflow = self._outflow
         body = refusal.body if len(refusal.body) <= min(outflow.initial_window, outflow.window) else b""
         outflow.write_block(number, refusal.block, is_last=not body)

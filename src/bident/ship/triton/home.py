@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -58,6 +59,11 @@ class Home:
         own = sysconfig.get_config_var("LIBDIR")
         known = [self.folder / "lib", bundled, *([Path(own)] if own else ())]
         return [folder for folder in known if folder.is_dir()]
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """``environ``, in which the server's libraries are found first."""
+        paths = [*map(str, self.libraries()), environ.get("LD_LIBRARY_PATH", "")]
+        return {**environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
 
     def stub(self) -> Stub:
         """The stub for this Python. Raises NOT_FOUND that names the Pythons there are stubs for."""

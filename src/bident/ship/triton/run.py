@@ -82,7 +82,7 @@ def _prepare(settings: TensorSettings, given: Mapping[str, Sequence[str]], folde
     """Find the server, see that it can run, and make what it needs in ``folder``. Raises ServeError, OSError."""
     home = find_home(os.environ)
     stub = home.stub() if "python" in home.backends() else None
-    environment = _environment(home)
+    environment = home.environment(os.environ)
     usage = linking.output_of(home.binary, environment, "--help")
     told = tell(settings, given, known_flags(usage), home.folder)
     for notice in told.notices:
@@ -115,12 +115,6 @@ def _shadow(settings: TensorSettings, home: Home, folder: Path) -> Shadow:
             "model '%s': this Triton has no backend '%s', so Bident's runs inside its Python one", name, backend
         )
     return shadow
-
-
-def _environment(home: Home) -> dict[str, str]:
-    """This process's environment, in which the server's libraries are found first."""
-    paths = [*map(str, home.libraries()), os.environ.get("LD_LIBRARY_PATH", "")]
-    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
 
 
 def _backend_directory(home: Home, stub: Stub | None, folder: Path) -> Path:

@@ -27,9 +27,9 @@ allows as many values). What llama.cpp does with them takes time by their square
 """
 _MOST_STEPS = 200_000
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SAME_PLACE = ("anyOf", "oneOf", "allOf")
 """What these list is about the same value, not about a part of it."""
+_LISTS = (*_SAME_PLACE, "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),

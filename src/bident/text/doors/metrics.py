@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -101,7 +100,7 @@ class Metrics:
     def __init__(self, app: ASGIApp, engine: TextEngine) -> None:
         self._app = app
         self._engine = engine
-        self._process = psutil.Process(os.getpid())
+        self._process = psutil.Process()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != PATH or scope["method"] not in ("GET", "HEAD"):

@@ -1,7 +1,7 @@
 """What a span says of an answer: OpenTelemetry's ``gen_ai.*`` attributes, and those of Langfuse.
 
-After OpenTelemetry's semantic conventions for generative AI, and Langfuse's page on OpenTelemetry. Text (prompts,
-answers, stop sequences) is said only where it is wanted.
+After OpenTelemetry's semantic conventions for generative AI. Text (prompts, answers, stop sequences) is said only
+where it is wanted.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from bident.observe.langfuse import METADATA, OBSERVATION
 from bident.wire.text import Embeddings, EmbedRequest, Message, TextEnd, TextEvent, TextPiece, TextRequest, Usage
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-_OBSERVATION = "langfuse.observation"
-_METADATA = f"{_OBSERVATION}.metadata"
 _PARAMETERS = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -58,7 +57,7 @@ class Notes:
             "gen_ai.provider.name": "bident",
             "gen_ai.request.model": model,
             "gen_ai.response.model": model,
-            f"{_OBSERVATION}.type": kind if counts else "span",
+            f"{OBSERVATION}.type": kind if counts else "span",
         }
 
     def asked(self, request: TextRequest) -> None:
@@ -99,7 +98,7 @@ class Notes:
             self._said["gen_ai.embeddings.dimension.count"] = len(embeddings.vectors[0])
         if self._with_text:
             texts = [_short(each) if isinstance(each, str) else list(each) for each in request.inputs[:_MOST_TEXTS]]
-            self._said[f"{_OBSERVATION}.input"] = _json(texts)
+            self._said[f"{OBSERVATION}.input"] = _json(texts)
 
     def attributes(self) -> dict[str, AttributeValue]:
         """All that is known by now."""
@@ -107,7 +106,7 @@ class Notes:
         if self._reasons:
             said["gen_ai.response.finish_reasons"] = self._reasons
         if self._first_at is not None:
-            said[f"{_OBSERVATION}.completion_start_time"] = self._first_at.isoformat().replace("+00:00", "Z")
+            said[f"{OBSERVATION}.completion_start_time"] = self._first_at.isoformat().replace("+00:00", "Z")
         if self._answers:
             said["gen_ai.output.messages"] = _json([each.message() for _, each in sorted(self._answers.items())])
         return {**said, **(_usage(self._usage, counts=self._counts) if self.is_complete else {})}
@@ -153,11 +152,11 @@ def _usage(usage: Usage, *, counts: bool) -> dict[str, AttributeValue]:
     )
     said: dict[str, AttributeValue] = {}
     for name, count in tokens:
-        said[f"gen_ai.usage.{name}" if counts else f"{_METADATA}.{name.replace('.', '_')}"] = count
+        said[f"gen_ai.usage.{name}" if counts else f"{METADATA}.{name.replace('.', '_')}"] = count
     times = {"load_ms": usage.load_ns, "prompt_ms": usage.prompt_ns, "answer_ms": usage.answer_ns}
-    said |= {f"{_METADATA}.{name}": ns // _MS for name, ns in times.items() if ns}
+    said |= {f"{METADATA}.{name}": ns // _MS for name, ns in times.items() if ns}
     if usage.truncated_tokens:
-        said[f"{_METADATA}.truncated_tokens"] = usage.truncated_tokens
+        said[f"{METADATA}.truncated_tokens"] = usage.truncated_tokens
     return said
 
 

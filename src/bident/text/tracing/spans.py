@@ -9,6 +9,7 @@ from time import time_ns
 from typing import TYPE_CHECKING
 
 from bident.errors import Code, ServeError, SettingsError
+from bident.observe.langfuse import TRACE_NAME
 from bident.observe.trace_settings import Picks, TraceStart
 from bident.settings import TextSettings
 from bident.text.tracing.clients import client
@@ -85,7 +86,7 @@ class TextSpans:
             attributes["error.type"] = error.code.value
             said = error.message if self._with_text else ""  # it may quote from the prompt
         if not place.parent_id:
-            attributes["langfuse.trace.name"] = notes.title
+            attributes[TRACE_NAME] = notes.title
         self._export.put(place, notes.title, start_ns, time_ns(), attributes=attributes, error=said, is_entry=True)
 
 
