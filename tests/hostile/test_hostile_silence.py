@@ -56,10 +56,11 @@ def test_idle_connections_are_closed_in_the_end(impatient_victim: Bident) -> Non
 
 
 def test_half_requests_are_answered_408_and_cost_the_others_nothing(impatient_victim: Bident) -> None:
+    honest = Honest(impatient_victim)
+    honest.median()
+    before = honest.median()
+    # Opened last: one that has not begun its request for some seconds is idle, and is closed without a word.
     with connections(impatient_victim, 600) as socks:
-        honest = Honest(impatient_victim)
-        honest.median()
-        before = honest.median()
         for sock, half in zip(socks, itertools.cycle(HALVES.values()), strict=False):
             sock.sendall(half)
         assert honest.median() / before < MAX_SLOWDOWN
@@ -71,10 +72,10 @@ def test_half_requests_are_answered_408_and_cost_the_others_nothing(impatient_vi
 
 def test_a_dripping_head_has_to_be_complete_in_time_too(impatient_victim: Bident) -> None:
     head = b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 1000
+    honest = Honest(impatient_victim)
+    honest.median()
+    before = honest.median()
     with connections(impatient_victim, 200) as socks:
-        honest = Honest(impatient_victim)
-        honest.median()
-        before = honest.median()
         answers, times = _drip(socks, head, honest)
         honest.close()
     assert all(answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n") for answer in answers)
