@@ -22,6 +22,8 @@ DEADLINE_SECONDS = 30.0
 MAX_SLOWDOWN = 5.0
 # Linux answers on all of 127.0.0.0/8, others on 127.0.0.1 alone.
 _LOOPBACK = [HOST, "127.0.0.2", "127.0.0.3"] if sys.platform == "linux" else [HOST]
+_IP_BIND_ADDRESS_NO_PORT = 24
+"""Linux: the port is found when it is known whom it connects to. The module ``socket`` has it from Python 3.12 on."""
 _LENGTH = re.compile(rb"(?i)content-length: (\d+)")
 
 
@@ -63,6 +65,10 @@ def connect(server: Bident, *, receive_buffer: int = 0, source: str = HOST) -> s
     if receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     sock.settimeout(DEADLINE_SECONDS)
+    if sys.platform == "linux":
+        # Bound without it, a port must be free for every server: with thousands of closed connections about, which
+        # the tests before leave, the search for each takes milliseconds, and these servers do not wait that long.
+        sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
     sock.bind((source, 0))
     sock.connect((HOST, server.port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
