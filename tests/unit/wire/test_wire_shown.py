@@ -20,9 +20,9 @@ def test_short_values_are_whole(value: Any, text: str) -> None:
 
 @pytest.mark.parametrize("value", ["x" * 50_000_000, [1] * 5_000_000, {str(key): 1 for key in range(200_000)}])
 def test_long_values_are_cut_and_cost_nothing(value: Any) -> None:
-    start = time.thread_time()
+    start = time.perf_counter()
     text = shown(value)
-    assert time.thread_time() - start < 0.05
+    assert time.perf_counter() - start < 0.05
     assert len(text) < 120
     assert "..." in text
 

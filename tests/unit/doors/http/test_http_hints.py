@@ -38,6 +38,6 @@ def test_hints(body: bytes, hint: str) -> None:
 @pytest.mark.parametrize("unit", [b'"', b'"a', b",", b"[ ", b"{ \t", b'"\\', b"N", b"\n", b"\0", b'",'])
 def test_no_body_takes_long(unit: bytes) -> None:
     body = unit * (64 * 1024 // len(unit))
-    start = time.thread_time()
+    start = time.perf_counter()
     json_hint(body)
-    assert time.thread_time() - start < 0.2
+    assert time.perf_counter() - start < 0.2

@@ -53,9 +53,9 @@ def test_a_vast_name_is_not_searched_for_nor_sent_back(door: Any, what: str, pad
     name = "X" * 3_000_000
     more = f',"outputs":[{{"name":"{name}"}}]' if what == "output" else ""
     body = text("FP32", "[1]", name="X" if more else name, more=more)
-    start = time.thread_time()
+    start = time.perf_counter()
     assert f"unexpected inference {what} 'XXXX" in error(ask(door, "FP32", padding + body))
-    assert time.thread_time() - start < 0.5
+    assert time.perf_counter() - start < 0.5
 
 
 @pytest.mark.parametrize("body", [

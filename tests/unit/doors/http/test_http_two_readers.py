@@ -182,7 +182,7 @@ def test_of_a_long_array_that_is_no_tensor_only_the_beginning_is_taken() -> None
 def test_many_keys_take_no_longer_than_many_bytes(place: str) -> None:
     keys = ",".join(f'"k{number}":{number}' for number in range(200_000))
     body = f"{{{keys}}}" if place == "top" else f'{{"inputs":[{{{keys}}}]}}'
-    start = time.thread_time()
+    start = time.perf_counter()
     document = loads(body.encode())
-    assert time.thread_time() - start < 2
+    assert time.perf_counter() - start < 2
     assert len(document if place == "top" else document["inputs"][0]) == 200_000
